@@ -1,0 +1,127 @@
+// Pages in closed form, before anything is stored: what an engine admits and preempts by.
+#pragma once
+
+#include <cstdint>
+
+#include "quire/core/plan.hpp"
+#include "quire/core/types.hpp"
+#include "quire/policy/policy.hpp"
+
+namespace quire {
+
+// The numbers of a cache and a policy that reservations depend on.
+struct AdmissionShape {
+  std::uint32_t layers = 0;
+  std::uint32_t kv_heads = 0;
+  std::uint32_t sinks = 0;  // of the policy
+  std::uint32_t window = 0;
+  std::uint32_t tier_count = 1;
+  std::uint32_t ring_record_bytes = 0;
+  std::uint64_t fp16_token_bytes = 0;  // 2 (Dk + Dv) x kv_heads x layers
+  ByteCost cost;
+
+  std::uint64_t heads() const { return std::uint64_t{layers} * kv_heads; }
+
+  // Tokens of a head that are not in the ring.
+  std::uint64_t outside(std::uint64_t tokens) const {
+    const std::uint64_t ring = std::uint64_t{sinks} + window;
+    return tokens > ring ? tokens - ring : 0;
+  }
+};
+
+// Physical bytes that a byte target allows a sequence of so many tokens.
+inline std::uint64_t target_bytes(const Policy& policy,
+                                  const AdmissionShape& shape,
+                                  std::uint64_t tokens) {
+  return static_cast<std::uint64_t>(policy.byte_target *
+                                    static_cast<double>(shape.fp16_token_bytes * tokens));
+}
+
+// Tokens of the high tier that an evicting policy allows a head (its index among all heads of all
+// layers) at a length of `tokens`. A byte target is dealt out in whole pages; what does not divide
+// evenly goes to the first heads.
+inline std::uint64_t evict_tokens(const Policy& policy,
+                                  const AdmissionShape& shape,
+                                  std::uint64_t tokens,
+                                  std::uint64_t head) {
+  const std::uint64_t ring = std::uint64_t{shape.sinks} + shape.window;
+  if (policy.budget_tokens > 0)
+    return policy.budget_tokens > ring ? policy.budget_tokens - ring : 0;
+  if (policy.budget_bytes > 0) {
+    const std::uint64_t share = policy.budget_bytes / shape.heads();
+    const std::uint64_t ring_bytes = ring * shape.ring_record_bytes;
+    return share > ring_bytes ? (share - ring_bytes) / shape.cost.record_bytes[0] : 0;
+  }
+  const std::uint64_t bytes = target_bytes(policy, shape, tokens);
+  const std::uint64_t fixed = shape.cost.fixed_bytes * shape.heads();
+  if (bytes <= fixed) return 0;
+  // Every page costs itself and a share of a table chunk; one chunk per head may be part-filled.
+  const std::uint64_t chunks = shape.cost.chunk_bytes * shape.heads();
+  const std::uint64_t page =
+      shape.cost.page_bytes + ceil_div(shape.cost.chunk_bytes, shape.cost.chunk_pages);
+  const std::uint64_t pages = bytes - fixed > chunks ? (bytes - fixed - chunks) / page : 0;
+  const std::uint64_t mine = pages / shape.heads() + (head < pages % shape.heads() ? 1 : 0);
+  return mine * shape.cost.tokens_per_page[0];
+}
+
+// Pages of one head when the policy may put any split of n tokens into its tiers. The low tier is
+// at least as dense, so one page more than all-high covers every split.
+inline std::uint64_t head_pages_bound(const AdmissionShape& shape, std::uint64_t n) {
+  if (n == 0) return 0;
+  return shape.cost.pages(0, n) + (shape.tier_count > 1 ? 1 : 0);
+}
+
+namespace detail {
+
+// A controlled prompt is cut to its target after every layer: the target (or, where that cannot be
+// met, all that the policy may not drop), plus one layer before it is cut, plus one head's pages
+// while it is re-encoded.
+inline std::uint64_t controlled_pages(const Policy& policy,
+                                      const AdmissionShape& shape,
+                                      std::uint64_t tokens) {
+  const std::uint64_t n = shape.outside(tokens);
+  const std::uint64_t bytes =
+      policy.byte_target > 0.0 ? target_bytes(policy, shape, tokens) : policy.budget_bytes;
+  // Records may be spread over pages with a rounding of one page per tier and head.
+  const std::uint64_t rounding = policy.byte_target > 0.0 ? 0 : shape.tier_count * shape.heads();
+  const std::uint64_t fit = bytes / shape.cost.page_bytes + rounding;
+  const std::uint64_t probation =
+      policy.min_queries > shape.window ? policy.min_queries - shape.window : 0;
+  const std::uint64_t kept_high = probation < n ? probation : n;
+  const std::uint64_t kept = policy.alpha_low > 0.0f ? head_pages_bound(shape, kept_high)
+                                                     : head_pages_bound(shape, kept_high) +
+                                                           shape.cost.pages(1, n - kept_high);
+  const std::uint64_t floor = kept * shape.heads();
+  const std::uint64_t all = head_pages_bound(shape, n) * shape.heads();
+  const std::uint64_t resident = fit > floor ? fit : floor;
+  const std::uint64_t passing = head_pages_bound(shape, n) * (shape.kv_heads + 1);
+  return resident + passing < all ? resident + passing : all;
+}
+
+}  // namespace detail
+
+// Pages that a prompt of `tokens` tokens reserves.
+inline std::uint64_t prompt_pages(const Policy& policy,
+                                  const AdmissionShape& shape,
+                                  std::uint64_t tokens) {
+  const std::uint64_t n = shape.outside(tokens);
+  if (policy.kind == PolicyKind::kKeepAll) return shape.cost.pages(0, n) * shape.heads();
+  if (policy.kind == PolicyKind::kEvict) {  // the first head has the largest budget
+    const std::uint64_t budget = evict_tokens(policy, shape, tokens, 0);
+    return shape.cost.pages(0, n < budget ? n : budget) * shape.heads();
+  }
+  if (policy.has_controller()) return detail::controlled_pages(policy, shape, tokens);
+  return head_pages_bound(shape, n) * shape.heads();
+}
+
+// Pages that one step can take for one head with so many tokens in its high tier: one token enters,
+// and one may change its tier; a cadence step may demote all of the high tier.
+inline std::uint64_t step_pages_bound(const Policy& policy,
+                                      const AdmissionShape& shape,
+                                      std::uint64_t high_tokens,
+                                      bool cadence_step) {
+  const std::uint64_t moved = cadence_step ? shape.cost.pages(1, high_tokens) : 0;
+  return 1 + moved + (policy.kind == PolicyKind::kThreshold && cadence_step ? 1 : 0);
+}
+
+}  // namespace quire

@@ -1,0 +1,211 @@
+// The cache object: memory regions, sequences, and the small operations that all calls share. What
+// a call does lives in a file of its own: sequence, prefill, step, attend, replan, inspect.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "quire/core/status.hpp"
+#include "quire/pages/compaction.hpp"
+#include "quire/pages/head_state.hpp"
+#include "quire/pages/head_view.hpp"
+#include "quire/policy/admission.hpp"
+#include "quire/policy/policy.hpp"
+#include "quire/policy/tiers.hpp"
+#include "quire/quire.h"
+#include "src/arena.hpp"
+#include "src/backend.hpp"
+
+namespace quire {
+
+inline constexpr std::uint32_t kRegionAlign = 128;
+
+// Layers of equal shape and formats, resolved from quire_group_desc.
+struct Group {
+  std::uint32_t layers = 0;
+  std::uint32_t q_heads = 0;
+  std::uint32_t kv_heads = 0;
+  std::uint32_t group = 1;  // query heads per KV head
+  std::uint32_t dim_k = 0;
+  std::uint32_t dim_v = 0;
+  std::uint32_t sinks = 0;  // most that a policy may ask for
+  std::uint32_t window = 0;
+  std::uint32_t max_draft = 0;
+  std::uint32_t seed = 0;
+  PageLayout layout;
+  RingLayout ring;
+  std::int64_t page_stride = 0;
+
+  std::uint64_t heads() const { return std::uint64_t{layers} * kv_heads; }
+};
+
+// Maxima declared at create.
+struct Maxima {
+  std::uint32_t sequences = 0;
+  std::uint32_t batch = 0;
+  std::uint32_t tokens = 0;
+  std::uint32_t threads = 1;
+  std::uint32_t splits = 1;
+  std::uint64_t pages = 0;
+  std::uint32_t directory_length = 0;  // chunks in a row
+  std::uint64_t chunks = 0;
+  bool saturate = false;
+
+  std::uint64_t rows(const Group& group) const { return std::uint64_t{sequences} * group.heads(); }
+};
+
+enum class SeqState : std::uint32_t {
+  kClosed = 0,
+  kOpen = 1,
+  kPrefill = 2,
+  kStep = 3,
+  kDraft = 4,
+  kBroken = 5
+};
+
+// One sequence.
+struct Slot {
+  SeqState state = SeqState::kClosed;
+  std::int32_t tokens = 0;         // committed
+  std::int32_t prompt_tokens = 0;  // of the open prompt
+  std::uint32_t next_layer = 0;    // of the open prompt
+  Policy policy;
+  RingShape shape;
+  PromptEnds ends;
+  float factor = 1.0f;             // on the thresholds, found by the controller
+  std::int32_t controlled_at = 0;  // length at the controller's last run
+  bool given_k_offset = false;
+  bool given_v_offset = false;
+  std::uint64_t credit = 0;  // pages promised to the open prompt
+  std::uint64_t live_pages = 0;
+  std::uint64_t chunks = 0;
+  std::uint64_t tier_tokens[kMaxTiers] = {};
+};
+
+// Numbers that any thread may read.
+struct Counters {
+  std::atomic<std::uint64_t> sequences{0};
+  std::atomic<std::uint64_t> live_pages{0};
+  std::atomic<std::uint64_t> promised{0};
+  std::atomic<std::uint64_t> chunks{0};
+  std::atomic<std::uint64_t> tier_tokens[kMaxTiers]{};
+  std::atomic<std::uint64_t> dropped{0};
+  std::atomic<std::uint64_t> demoted{0};
+  std::atomic<std::uint64_t> saturated{0};
+  std::atomic<std::uint64_t> shortages{0};
+  std::atomic<std::uint64_t> steps{0};
+};
+
+// One sequence of an open step.
+struct StepSlot {
+  std::int32_t slot = -1;  // -1: padding
+  std::int32_t pad = 0;
+  float factor = 1.0f;
+  std::uint32_t cadence = 0;  // the controller ran, every token is classified again
+};
+
+// The open step. Plans live until step_end because append carries them out layer by layer.
+struct Step {
+  bool open = false;
+  std::uint32_t batch = 0;
+  std::uint32_t layers_done = 0;
+  StepSlot* slots = nullptr;         // [max_batch]
+  HeadPlan* plans = nullptr;         // [max_batch, layers, kv_heads]
+  std::uint8_t* appended = nullptr;  // [layers]
+  std::uint8_t* scored = nullptr;    // [layers]
+  const PlanMove* replay = nullptr;
+  std::uint64_t replay_count = 0;
+};
+
+struct CacheState {
+  Group group;
+  Maxima max;
+  const Backend* backend = nullptr;
+  FreeList free_pages;
+  PageTable table;
+  HeadState* head_states = nullptr;  // [sequences, layers, kv_heads]
+  std::uint8_t* rings = nullptr;     // [sequences, layers, kv_heads] blocks
+  PageSpace space;
+  Slot* slots = nullptr;  // [sequences]
+  Step step;
+  std::uint64_t credit = 0;  // pages promised to open prompts
+  Workspace workspace;
+  Counters counters;
+  std::uint64_t fault_countdown = 0;  // tests: the n-th reservation check fails; 0: off
+
+  std::uint64_t row(std::int32_t slot, std::uint32_t layer, std::uint32_t head) const {
+    return (std::uint64_t(slot) * group.layers + layer) * group.kv_heads + head;
+  }
+  HeadState& head_state(std::int32_t slot, std::uint32_t layer, std::uint32_t head) const {
+    return head_states[row(slot, layer, head)];
+  }
+  std::uint8_t* ring_block(std::int32_t slot, std::uint32_t layer, std::uint32_t head) const {
+    return rings + row(slot, layer, head) * group.ring.bytes;
+  }
+  HeadPlan& plan(std::uint32_t index, std::uint32_t layer, std::uint32_t head) const {
+    return step.plans[(std::uint64_t{index} * group.layers + layer) * group.kv_heads + head];
+  }
+
+  // What is stored of one head when the sequence has `length` tokens.
+  HeadView view(std::int32_t slot,
+                std::uint32_t layer,
+                std::uint32_t head,
+                std::int32_t length) const;
+
+  // The rule that turns scores of one head into tiers when `length` tokens have been queries.
+  TierRule rule(std::int32_t slot,
+                std::uint32_t layer,
+                std::uint32_t head,
+                std::int32_t length,
+                float factor) const;
+
+  AdmissionShape admission(const Policy& policy) const;
+
+  // Pages of a row. take_rows_page enters `count` pages that take_ids() gave; return_pages cuts a
+  // row down to `keep` pages.
+  void enter_page(std::int32_t slot, std::uint64_t row, std::uint32_t tier, PageId page);
+  std::uint32_t shrink(std::int32_t slot,
+                       std::uint64_t row,
+                       std::uint32_t tier,
+                       std::uint32_t keep);
+
+  // Both tiers of a head to what its tokens need; returns the pages that went back.
+  std::uint32_t release_empty(std::int32_t slot, std::uint64_t row);
+
+  // All pages of all heads.
+  void release_all(std::int32_t slot);
+
+  // Pages needed against pages free beside promises. Counts a shortage when it refuses.
+  Status reserve(std::uint64_t needed, std::uint64_t own_credit);
+
+  void set_credit(Slot& slot, std::uint64_t pages);
+  void add_tier_tokens(Slot& slot, const std::uint32_t* before, const std::uint32_t* after);
+};
+
+// The slot, if it is open in one of the allowed states (bits 1 << state).
+Status find_slot(const CacheState& cache,
+                 std::int32_t slot,
+                 std::uint32_t allowed_states,
+                 const char* name);
+
+constexpr std::uint32_t state_bit(SeqState state) {
+  return 1u << static_cast<std::uint32_t>(state);
+}
+
+// Resolves and checks a description; fills group and maxima.
+Status resolve(const quire_cache_desc& desc, Group& group, Maxima& max);
+
+// Bytes of the regions, in closed form.
+void region_sizes(const Group& group,
+                  const Maxima& max,
+                  const Backend& backend,
+                  quire_cache_sizes* sizes);
+
+// Bytes of workspace that the largest call needs.
+std::uint64_t workspace_bytes(const Group& group, const Maxima& max, const Backend& backend);
+
+AttentionShape attention_shape(const Group& group, const Maxima& max);
+
+}  // namespace quire
+
+struct quire_cache : quire::CacheState {};

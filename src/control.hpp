@@ -1,0 +1,70 @@
+// The byte controller of a sequence: the global factor on its thresholds.
+#pragma once
+
+#include "quire/pages/head_tokens.hpp"
+#include "src/cache.hpp"
+
+namespace quire {
+
+// Heads of layers [0, layers) are priced by their tokens, the others by their ring alone.
+struct ControlRequest {
+  std::int32_t slot = 0;
+  std::uint32_t layers = 0;
+  std::int32_t length = 0;         // queries so far: what significance and thresholds are taken at
+  std::uint32_t first_growth = 0;  // tokens that enter a head until the first and last moment ...
+  std::uint32_t last_growth = 0;   // ... at which the budget must hold
+};
+
+// The smallest factor that keeps the sequence within its budget at both moments; 0 when nothing has
+// to go, kDropAll when even the largest does not fit.
+inline constexpr float kDropAll = 1.0e30f;
+
+// What a factor is multiplied with when exact counts still exceed the budget: 2^-8 up.
+inline constexpr float kFactorStep = 1.00390625f;
+
+float find_factor(const CacheState& cache, const ControlRequest& request);
+
+// True when the sequence stays within its budget at every moment between both, for exact counts.
+// counts(layer, head) gives the tokens per tier of a head.
+template <class CountsT>
+bool within_budget(const CacheState& cache, const ControlRequest& request, CountsT&& counts);
+
+// What a budget allows at a length, and how it is counted.
+struct ControlBudget {
+  ByteCost cost;
+  bool physical = true;
+  std::uint64_t rest_bytes = 0;  // of heads in layers that are not priced by tokens
+
+  static ControlBudget of(const CacheState& cache, const ControlRequest& request);
+  std::uint64_t head_bytes(std::uint64_t high, std::uint64_t low) const {
+    return physical ? cost.head_bytes(high, low)
+                    : cost.head_record_bytes(high, low) + cost.fixed_bytes;
+  }
+};
+
+std::uint64_t budget_at(const CacheState& cache,
+                        const ControlRequest& request,
+                        std::uint32_t growth);
+
+template <class CountsT>
+bool within_budget(const CacheState& cache, const ControlRequest& request, CountsT&& counts) {
+  const ControlBudget budget = ControlBudget::of(cache, request);
+  const std::uint32_t moments = request.last_growth - request.first_growth + 1;
+  std::uint64_t total[kMaxCadence + 1];
+  for (std::uint32_t i = 0; i < moments; ++i) total[i] = budget.rest_bytes;
+  for (std::uint32_t layer = 0; layer < request.layers; ++layer) {
+    for (std::uint32_t head = 0; head < cache.group.kv_heads; ++head) {
+      const RetierCounts c = counts(layer, head);
+      for (std::uint32_t i = 0; i < moments; ++i) {
+        total[i] +=
+            budget.head_bytes(std::uint64_t{c.tokens[0]} + request.first_growth + i, c.tokens[1]);
+      }
+    }
+  }
+  for (std::uint32_t i = 0; i < moments; ++i) {
+    if (total[i] > budget_at(cache, request, request.first_growth + i)) return false;
+  }
+  return true;
+}
+
+}  // namespace quire

@@ -1,0 +1,62 @@
+// Which kernel a call would run, and why another call would be refused.
+#include <cstdio>
+
+#include "src/args.hpp"
+#include "src/cache.hpp"
+
+namespace quire {
+namespace {
+
+// The checks of quire_attention that need no data.
+Status check_attention(const CacheState& cache, const quire_attention_args& a) {
+  const std::uint32_t rows = a.rows == 0 ? 1 : a.rows;
+  if (a.layer >= cache.group.layers)
+    return invalid("layer", "below layers", cache.group.layers, a.layer);
+  if (rows > kMaxDecodeRows)
+    return invalid("rows", "0 to 16; more rows by quire_extend", kMaxDecodeRows, rows);
+  if (a.splits > cache.max.splits)
+    return invalid("splits", "0, or up to max_splits", cache.max.splits, a.splits);
+  if (a.score_rows != QUIRE_NONE && a.score_rows > rows)
+    return invalid("score_rows", "up to rows, or QUIRE_NONE", rows, a.score_rows);
+  AttentionRule rule;
+  return read_rule(a.rule, cache.group.dim_k, rule);
+}
+
+void explain(const CacheState& cache, const quire_attention_args& a, quire_explain_report& out) {
+  const Status status = check_attention(cache, a);
+  out.supported = status.ok() ? 1 : 0;
+  std::snprintf(out.kernel,
+                sizeof(out.kernel),
+                "%s decode, %s",
+                cache.backend->name,
+                cache.backend->target());
+  if (status.ok()) {
+    out.reason[0] = '\0';
+  } else {
+    std::snprintf(out.reason, sizeof(out.reason), "%s: %s", status.field, status.rule);
+  }
+  const TierLayout& high = cache.group.layout.tier[0];
+  out.bytes_per_token = high.record_bytes - high.fields.bytes();
+  // Read and write of the score, and 16 bits written and read per query head until the LSE is
+  // known.
+  out.score_bytes_per_token = high.fields.score ? 8 + 4 * std::uint64_t{cache.group.group} : 0;
+  out.workspace_bytes = cache.backend->attention_workspace(attention_shape(cache.group, cache.max));
+}
+
+}  // namespace
+}  // namespace quire
+
+extern "C" quire_status quire_explain(const quire_cache* cache,
+                                      const quire_attention_args* args,
+                                      quire_explain_report* report) {
+  return quire::guarded(quire::error_of(args), [&]() -> quire::Status {
+    if (cache == nullptr) return quire::invalid("cache", "not NULL");
+    quire_attention_args a;
+    QUIRE_TRY(quire::read_args(args, "args", 0, a));
+    quire_explain_report out;
+    QUIRE_TRY(quire::read_args<quire_explain_report>(report, "report", 0xffffffffu, out));
+    quire::explain(*cache, a, out);
+    *report = out;
+    return quire::ok_status();
+  });
+}

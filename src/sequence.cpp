@@ -1,0 +1,190 @@
+// Opening and closing sequences.
+#include <cmath>
+
+#include "src/args.hpp"
+#include "src/cache.hpp"
+
+namespace quire {
+namespace {
+
+struct OpenRequest {
+  Policy policy;
+  const quire_threshold* thresholds = nullptr;
+  std::uint64_t threshold_count = 0;
+  const float* k_offset = nullptr;
+  const float* v_offset = nullptr;
+};
+
+// What a policy asks of the layout.
+Status check_fit(const Group& group, const Policy& policy) {
+  const TokenFields& fields = group.layout.tier[0].fields;
+  if (policy.statistic != Statistic::kNone && !fields.score) {
+    return fail(
+        StatusCode::kUnsupported, "policy.statistic", "a layout without QUIRE_LAYOUT_NO_SCORE");
+  }
+  if (policy.kind != PolicyKind::kKeepAll && !fields.position) {
+    return fail(
+        StatusCode::kUnsupported, "policy.kind", "a layout without QUIRE_LAYOUT_NO_POSITION");
+  }
+  if (policy.sink_tokens > group.sinks) {
+    return invalid("policy.sink_tokens", "not above the group's", group.sinks, policy.sink_tokens);
+  }
+  if (policy.recent_window > group.window) {
+    return invalid(
+        "policy.recent_window", "not above the group's", group.window, policy.recent_window);
+  }
+  const std::uint32_t ring = policy.sink_tokens + policy.recent_window;
+  if (policy.budget_tokens != 0 && policy.budget_tokens < ring) {
+    return invalid(
+        "policy.budget_tokens", "at least sink_tokens + recent_window", ring, policy.budget_tokens);
+  }
+  const std::uint64_t ring_bytes = group.heads() * ring * group.ring.tokens.record_bytes;
+  if (policy.budget_bytes != 0 && policy.budget_bytes < ring_bytes) {
+    return invalid(
+        "policy.budget_bytes", "at least the records of the ring", ring_bytes, policy.budget_bytes);
+  }
+  return ok_status();
+}
+
+Status check_overrides(const Group& group, const OpenRequest& request) {
+  const bool needs_low =
+      request.policy.kind == PolicyKind::kThreshold && group.layout.tier_count < 2;
+  if (needs_low && request.policy.alpha_high != request.policy.alpha_low) {
+    return invalid("policy.alpha_low", "equal to alpha_high in a layout without a low tier");
+  }
+  if (request.threshold_count > 0 && request.thresholds == nullptr)
+    return invalid("thresholds", "not NULL");
+  for (std::uint64_t i = 0; i < request.threshold_count; ++i) {
+    const quire_threshold& t = request.thresholds[i];
+    if (t.layer != QUIRE_ALL && t.layer >= group.layers) {
+      return invalid("thresholds.layer", "below layers, or QUIRE_ALL", group.layers, t.layer);
+    }
+    if (t.head != QUIRE_ALL && t.head >= group.kv_heads) {
+      return invalid("thresholds.head", "below kv_heads, or QUIRE_ALL", group.kv_heads, t.head);
+    }
+    QUIRE_TRY(detail::check_thresholds(t.alpha_high, t.alpha_low));
+    if (needs_low && t.alpha_high != t.alpha_low) {
+      return invalid("thresholds.alpha_low", "equal to alpha_high in a layout without a low tier");
+    }
+  }
+  return ok_status();
+}
+
+Status check_offset(const float* offset, std::uint64_t count, bool wanted, const char* name) {
+  if (offset == nullptr) return ok_status();
+  if (!wanted) return invalid(name, "NULL: the format has no QUIRE_TRANSFORM_OFFSET");
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (!(std::fabs(offset[i]) <= kHalfMax)) {
+      return fail(StatusCode::kBadValue, name, "finite numbers within +-65504", 0, i);
+    }
+  }
+  return ok_status();
+}
+
+void write_offsets(CacheState& cache, std::int32_t slot, const OpenRequest& request) {
+  const Group& g = cache.group;
+  for (std::uint64_t i = 0; i < g.heads(); ++i) {
+    std::uint8_t* block = cache.rings + (cache.row(slot, 0, 0) + i) * g.ring.bytes;
+    std::uint16_t* k = k_offset_of(g.ring, block);
+    std::uint16_t* v = v_offset_of(g.ring, block);
+    for (std::uint32_t d = 0; k != nullptr && d < g.dim_k; ++d) {
+      k[d] = request.k_offset == nullptr ? std::uint16_t{0}
+                                         : float_to_half(request.k_offset[i * g.dim_k + d]);
+    }
+    for (std::uint32_t d = 0; v != nullptr && d < g.dim_v; ++d) {
+      v[d] = request.v_offset == nullptr ? std::uint16_t{0}
+                                         : float_to_half(request.v_offset[i * g.dim_v + d]);
+    }
+  }
+}
+
+void write_thresholds(CacheState& cache, std::int32_t slot, const OpenRequest& request) {
+  for (std::uint32_t layer = 0; layer < cache.group.layers; ++layer) {
+    for (std::uint32_t head = 0; head < cache.group.kv_heads; ++head) {
+      HeadState& state = cache.head_state(slot, layer, head);
+      state = HeadState{};
+      state.lowest_length = -1;
+      state.alpha_high = request.policy.alpha_high;
+      state.alpha_low = request.policy.alpha_low;
+      for (std::uint64_t i = 0; i < request.threshold_count; ++i) {
+        const quire_threshold& t = request.thresholds[i];
+        if ((t.layer != QUIRE_ALL && t.layer != layer) || (t.head != QUIRE_ALL && t.head != head))
+          continue;
+        state.alpha_high = t.alpha_high;
+        state.alpha_low = t.alpha_low;
+      }
+    }
+  }
+}
+
+Status open(CacheState& cache, const OpenRequest& request, std::int32_t* slot) {
+  const Group& g = cache.group;
+  QUIRE_TRY(check_fit(g, request.policy));
+  QUIRE_TRY(check_overrides(g, request));
+  QUIRE_TRY(check_offset(request.k_offset, g.heads() * g.dim_k, g.ring.has_k_offset, "k_offset"));
+  QUIRE_TRY(check_offset(request.v_offset, g.heads() * g.dim_v, g.ring.has_v_offset, "v_offset"));
+  std::uint32_t index = 0;
+  while (index < cache.max.sequences && cache.slots[index].state != SeqState::kClosed) ++index;
+  if (index == cache.max.sequences) {
+    return fail(StatusCode::kCapacity,
+                "max_sequences",
+                "sequences open at once",
+                std::uint64_t{index} + 1,
+                index);
+  }
+  const auto id = static_cast<std::int32_t>(index);
+  Slot& s = cache.slots[index];
+  s = Slot{};
+  s.state = SeqState::kOpen;
+  s.policy = request.policy;
+  s.shape = {request.policy.sink_tokens,
+             request.policy.recent_window,
+             request.policy.recent_window + g.max_draft};
+  s.given_k_offset = request.k_offset != nullptr;
+  s.given_v_offset = request.v_offset != nullptr;
+  write_thresholds(cache, id, request);
+  write_offsets(cache, id, request);
+  cache.counters.sequences.fetch_add(1, std::memory_order_relaxed);
+  *slot = id;
+  return ok_status();
+}
+
+Status close(CacheState& cache, std::int32_t slot) {
+  constexpr std::uint32_t kClosable = state_bit(SeqState::kOpen) | state_bit(SeqState::kPrefill) |
+                                      state_bit(SeqState::kDraft) | state_bit(SeqState::kBroken);
+  QUIRE_TRY(find_slot(cache, slot, kClosable, "slot"));
+  Slot& s = cache.slots[slot];
+  cache.release_all(slot);
+  cache.set_credit(s, 0);
+  s = Slot{};
+  cache.counters.sequences.fetch_sub(1, std::memory_order_relaxed);
+  return ok_status();
+}
+
+}  // namespace
+}  // namespace quire
+
+extern "C" quire_status quire_seq_open(quire_cache* cache,
+                                       const quire_seq_open_args* args,
+                                       int32_t* slot) {
+  return quire::guarded(quire::error_of(args), [&]() -> quire::Status {
+    if (cache == nullptr) return quire::invalid("cache", "not NULL");
+    quire_seq_open_args a;
+    QUIRE_TRY(quire::read_args(args, "args", 0, a));
+    if (slot == nullptr) return quire::invalid("slot", "not NULL");
+    quire::OpenRequest request;
+    QUIRE_TRY(quire::read_policy(a.policy, request.policy));
+    request.thresholds = a.thresholds;
+    request.threshold_count = a.threshold_count;
+    request.k_offset = a.k_offset;
+    request.v_offset = a.v_offset;
+    return quire::open(*cache, request, slot);
+  });
+}
+
+extern "C" quire_status quire_seq_close(quire_cache* cache, int32_t slot, quire_error* error) {
+  return quire::guarded(error, [&]() -> quire::Status {
+    if (cache == nullptr) return quire::invalid("cache", "not NULL");
+    return quire::close(*cache, slot);
+  });
+}
