@@ -101,9 +101,10 @@ void decode_attention(const AttentionShape& shape,
     float* result = out + static_cast<std::size_t>(h) * shape.head_dim;
     for (uint32_t t = 0; t < tokens; ++t) {
       const float* key = k + t * kv_stride + kv_offset;
-      float dot = 0.0f;
-      for (uint32_t d = 0; d < shape.head_dim; ++d) dot += query[d] * key[d];
-      logits[t] = scale * dot;
+      double dot = 0.0;
+      for (uint32_t d = 0; d < shape.head_dim; ++d)
+        dot += static_cast<double>(query[d]) * static_cast<double>(key[d]);
+      logits[t] = scale * static_cast<float>(dot);
     }
     softmax_row(logits.data(), tokens, tokens);
     std::fill(result, result + shape.head_dim, 0.0f);

@@ -2,7 +2,9 @@
 
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <new>
 
 #include "gguf_types.hpp"
 
@@ -83,6 +85,21 @@ int64_t read_integer(Cursor& in, uint32_t type) {
   }
 }
 
+// Of one array element: a string has at least its length.
+uint64_t least_bytes(uint32_t type) {
+  switch (type) {
+    case kU8:
+    case kI8:
+    case kBool: return 1;
+    case kU16:
+    case kI16: return 2;
+    case kU32:
+    case kI32:
+    case kF32: return 4;
+    default: return 8;
+  }
+}
+
 double read_number(Cursor& in, uint32_t type) {
   return type == kF32 ? static_cast<double>(in.number<float>()) : in.number<double>();
 }
@@ -94,8 +111,8 @@ std::string read_array(Cursor& in, GgufValue* value) {
   if (!is_integer(type) && type != kF32 && type != kF64 && type != kString) {
     return "an array has the unknown element type " + std::to_string(type);
   }
-  // The smallest element is a byte: a corrupt count cannot ask for more than the file holds.
-  if (count > in.left())
+  // Refused before anything is stored: a corrupt count cannot ask for more than the file holds.
+  if (count > in.left() / least_bytes(type))
     return "an array claims " + std::to_string(count) + " elements, more than the file holds";
   for (uint64_t i = 0; i < count && !in.failed(); ++i) {
     if (type == kString) {
@@ -135,13 +152,13 @@ std::string read_value(Cursor& in, GgufValue* value) {
 std::string read_tensor_entry(Cursor& in, const std::string& name, GgufTensor* tensor) {
   const auto dims = in.number<uint32_t>();
   if (dims < 1 || dims > 4)
-    return "tensor '" + name + "' has " + std::to_string(dims) + " dimensions, not 1 to 4";
+    return "tensor " + quoted(name) + " has " + std::to_string(dims) + " dimensions, not 1 to 4";
   tensor->elements = 1;
   for (uint32_t i = 0; i < dims; ++i) {
     const auto dim = in.number<uint64_t>();
     if (in.failed()) return "the file ends inside the tensor directory";
     if (dim == 0 || dim > (uint64_t{1} << 40) || tensor->elements > (uint64_t{1} << 40) / dim) {
-      return "tensor '" + name + "' has an absurd shape";
+      return "tensor " + quoted(name) + " has an absurd shape";
     }
     tensor->dims.push_back(dim);
     tensor->elements *= dim;
@@ -152,7 +169,7 @@ std::string read_tensor_entry(Cursor& in, const std::string& name, GgufTensor* t
   const BlockType* type = find_block_type(tensor->type);
   if (type == nullptr) return "";  // refused when it is read
   if (tensor->dims[0] % type->elements != 0) {
-    return "tensor '" + name + "' has rows of " + std::to_string(tensor->dims[0]) +
+    return "tensor " + quoted(name) + " has rows of " + std::to_string(tensor->dims[0]) +
            " elements, not whole blocks";
   }
   tensor->bytes = tensor->elements / type->elements * type->bytes;
@@ -161,7 +178,18 @@ std::string read_tensor_entry(Cursor& in, const std::string& name, GgufTensor* t
 
 }  // namespace
 
+std::string quoted(const std::string& name) {
+  constexpr std::size_t kMost = 64;
+  std::string out = "'";
+  for (const char c : name.substr(0, kMost)) out += c >= 0x20 && c < 0x7f ? c : '?';
+  return out + (name.size() > kMost ? "...'" : "'");
+}
+
 std::string GgufFile::load(const std::string& path) {
+  // A folder opens like a file and then claims to be as long as a file can be.
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    return path + ": is no regular file";
   struct Close {
     void operator()(std::FILE* f) const { std::fclose(f); }
   };
@@ -170,7 +198,13 @@ std::string GgufFile::load(const std::string& path) {
   if (std::fseek(file.get(), 0, SEEK_END) != 0) return path + ": cannot be read";
   const long size = std::ftell(file.get());
   if (size < 0 || std::fseek(file.get(), 0, SEEK_SET) != 0) return path + ": cannot be read";
-  std::vector<uint8_t> bytes(static_cast<std::size_t>(size));
+  std::vector<uint8_t> bytes;
+  // The one allocation whose size comes from outside: a sparse file can have any length.
+  try {
+    bytes.resize(static_cast<std::size_t>(size));
+  } catch (const std::bad_alloc&) {
+    return path + ": " + std::to_string(size) + " bytes do not fit into memory";
+  }
   if (std::fread(bytes.data(), 1, bytes.size(), file.get()) != bytes.size())
     return path + ": cannot be read";
   const std::size_t slash = path.rfind('/');
@@ -199,10 +233,10 @@ std::string GgufFile::parse(std::vector<uint8_t> bytes, const std::string& name)
     if (in.failed()) return fail("the file ends inside the metadata");
     GgufValue value;
     const std::string problem = read_value(in, &value);
-    if (!problem.empty()) return fail("'" + key + "': " + problem);
-    if (in.failed()) return fail("the file ends inside '" + key + "'");
+    if (!problem.empty()) return fail(quoted(key) + ": " + problem);
+    if (in.failed()) return fail("the file ends inside " + quoted(key));
     if (!values_.emplace(key, std::move(value)).second)
-      return fail("'" + key + "' stands twice in the metadata");
+      return fail(quoted(key) + " stands twice in the metadata");
   }
   for (uint64_t i = 0; i < tensor_count; ++i) {
     const std::string tensor_name = in.text();
@@ -211,7 +245,7 @@ std::string GgufFile::parse(std::vector<uint8_t> bytes, const std::string& name)
     const std::string problem = read_tensor_entry(in, tensor_name, &tensor);
     if (!problem.empty()) return fail(problem);
     if (!tensors_.emplace(tensor_name, tensor).second)
-      return fail("tensor '" + tensor_name + "' stands twice");
+      return fail("tensor " + quoted(tensor_name) + " stands twice");
   }
   uint64_t alignment = 32;
   if (const GgufValue* given = find_value("general.alignment"))
@@ -219,10 +253,11 @@ std::string GgufFile::parse(std::vector<uint8_t> bytes, const std::string& name)
   if (alignment == 0 || alignment > 65536) return fail("general.alignment is not from 1 to 65536");
   const uint64_t data = (in.at() + alignment - 1) / alignment * alignment;
   for (auto& [tensor_name, tensor] : tensors_) {
-    if (tensor.offset % alignment != 0) return fail("tensor '" + tensor_name + "' is not aligned");
+    if (tensor.offset % alignment != 0)
+      return fail("tensor " + quoted(tensor_name) + " is not aligned");
     if (data > bytes_.size() || tensor.offset > bytes_.size() - data ||
         tensor.bytes > bytes_.size() - data - tensor.offset) {
-      return fail("tensor '" + tensor_name + "' needs " + std::to_string(tensor.bytes) +
+      return fail("tensor " + quoted(tensor_name) + " needs " + std::to_string(tensor.bytes) +
                   " bytes from " + std::to_string(tensor.offset) +
                   " of the data, but the file ends before");
     }

@@ -52,4 +52,7 @@ class GgufFile {
   std::map<std::string, GgufTensor> tensors_;
 };
 
+// A name out of a file as messages show it: short, and printable whatever the file holds.
+std::string quoted(const std::string& name);
+
 }  // namespace smol

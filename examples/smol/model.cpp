@@ -48,8 +48,8 @@ std::string read_config(const GgufFile& file, Config* out) {
   const GgufValue* architecture = file.find_value("general.architecture");
   if (architecture == nullptr) return file.name() + ": 'general.architecture' is missing";
   if (architecture->text != "llama") {
-    return file.name() + ": architecture '" + architecture->text +
-           "', but this engine runs 'llama' only";
+    return file.name() + ": architecture " + quoted(architecture->text) +
+           ", but this engine runs 'llama' only";
   }
   MetadataReader in(file);
   out->layers = in.count("llama.block_count", 1024);
@@ -77,6 +77,22 @@ std::string read_config(const GgufFile& file, Config* out) {
     out->vocabulary = static_cast<uint32_t>(embedding->dims[1]);
   }
   return in.problem();
+}
+
+// What would load and then compute something else than the model means.
+std::string find_unsupported(const GgufFile& file, const Config& config) {
+  const GgufValue* scaling = file.find_value("llama.rope.scaling.type");
+  if ((scaling != nullptr && scaling->text != "none") ||
+      file.find_tensor("rope_freqs.weight") != nullptr) {
+    return file.name() + ": scaled rotary embeddings are not supported";
+  }
+  // The tokenizer's ids index the embedding without a further check.
+  const GgufValue* tokens = file.find_value("tokenizer.ggml.tokens");
+  if (tokens != nullptr && tokens->texts.size() > config.vocabulary) {
+    return file.name() + ": " + std::to_string(tokens->texts.size()) + " tokens, but only " +
+           std::to_string(config.vocabulary) + " rows of 'token_embd.weight'";
+  }
+  return "";
 }
 
 // Appends a tensor of the expected shape to `out`.
@@ -160,6 +176,7 @@ std::string load_model(const GgufFile& file, Model* out) {
   const GgufValue* name = file.find_value("general.name");
   model.name = name != nullptr && !name->text.empty() ? name->text : file.name();
   std::string problem = read_config(file, &model.config);
+  if (problem.empty()) problem = find_unsupported(file, model.config);
   if (!problem.empty()) return problem;
   const Config& c = model.config;
   problem = append_matrix(file, "token_embd.weight", c.vocabulary, c.hidden, &model.embedding);
@@ -195,6 +212,8 @@ Model synthetic_model(uint64_t seed) {
   Noise noise(seed);
   const float in_scale = 1.0f / std::sqrt(static_cast<float>(c.hidden));
   m.embedding = noise.matrix(c.vocabulary, c.hidden, 1.0f);
+  // Logits with a spread of one: neither a uniform nor a certain next token.
+  m.output = noise.matrix(c.vocabulary, c.hidden, in_scale);
   m.output_norm.assign(c.hidden, 1.0f);
   m.layers.resize(c.layers);
   for (LayerWeights& w : m.layers) {

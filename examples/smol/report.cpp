@@ -27,12 +27,14 @@ circle.f0 { fill: var(--c0); } circle.f1 { fill: var(--c1); } circle.f2 { fill: 
 circle.f3 { fill: var(--c3); } circle.f4 { fill: var(--c4); } circle.f5 { fill: var(--c5); }
 .line.f1 { stroke: var(--c1); } .line.f3 { stroke: var(--c3); } .line.f4 { stroke: var(--c4); }
 #map { width: 100%; border: 1px solid var(--line); display: block; cursor: crosshair; }
-.maprow { display: flex; gap: .6rem; } .layers { font-size: 10px; color: var(--soft); width: 4.2rem;
-  display: flex; flex-direction: column; justify-content: space-between; text-align: right; }
-.ticks { display: flex; justify-content: space-between; font-size: 11px; color: var(--soft);
-  margin-left: 4.8rem; }
+.maprow { display: flex; gap: .5rem; } .mapbox { flex: 1; min-width: 0; }
+.layers { position: relative; width: 3.6rem; font-size: 10px; color: var(--soft); }
+.layers span { position: absolute; right: 0; white-space: nowrap; transform: translateY(-10%); }
+.ticks { display: flex; justify-content: space-between; font-size: 11px; color: var(--soft); }
+.key, .legend { max-width: none; }
 .key i { display: inline-block; width: .9em; height: .9em; vertical-align: -1px; margin: 0 .3em 0 1em;
   border: 1px solid var(--line); }
+.lead { stroke: var(--soft); stroke-width: .6; }
 select { font: inherit; padding: .15rem .4rem; }
 </style>)";
 
@@ -167,17 +169,19 @@ std::string map_html(const RunResult& run) {
       "<h2>Which tokens each head keeps, and how precisely</h2>"
       "<p>At the end of the run. A row is a KV head, layers from top to bottom; the text runs from "
       "left to right. Move over the map to read it.</p>"
-      "<p><select id='pick' aria-label='setting'></select> <span class='key'>"
+      "<p class='key'><select id='pick' aria-label='setting'></select> <span>"
       "<i style='background:var(--high)'></i>high tier<i style='background:var(--low)'></i>low tier"
       "<i style='background:var(--drop)'></i>dropped<i style='background:var(--ring)'></i>ring: "
       "sink and "
       "recent</span></p><div class='maprow'><div class='layers'>";
-  for (uint32_t layer = 0; layer<any->map.layers; layer += any->map.layers> 12 ? 5 : 1) {
-    out += fmt::format("<span>layer {}</span>", layer);
+  const uint32_t every = any->map.layers > 12 ? 5 : 1;
+  for (uint32_t layer = 0; layer < any->map.layers; layer += every) {
+    const double top = 100.0 * layer / any->map.layers;
+    out += fmt::format("<span style='top:{:.2f}%'>layer {}</span>", top, layer);
   }
-  out += "<span></span></div><canvas id='map'></canvas></div><div class='ticks'>";
-  for (uint32_t i = 0; i <= 4; ++i) out += fmt::format("<span>{}</span>", any->map.tokens * i / 4);
-  out += "</div><p id='info' class='soft'>position</p>";
+  out += "</div><div class='mapbox'><canvas id='map'></canvas><div class='ticks'>";
+  for (uint32_t k = 0; k <= 4; ++k) out += fmt::format("<span>{}</span>", any->map.tokens * k / 4);
+  out += "</div></div></div><p id='info' class='soft'>position</p>";
   out += fmt::format(
       "<script type='application/json' "
       "id='tiers'>{{\"tokens\":{},\"heads\":{},\"first\":\"{}\",\"maps\":{{{}}}}}</script>",
@@ -203,12 +207,9 @@ std::string report_html(const RunResult& run) {
                      run.prompt);
   out +=
       "<p>The prompt is attended to exactly and then compressed; the rest is decoded token by "
-      "token through "
-      "the cache. Every figure compares a setting with the same engine's 16-bit cache on the same "
-      "tokens. "
-      "Bytes are all that the sequence occupies (pages, recent ring, page tables, offset vectors), "
-      "as means "
-      "over the decode steps.</p>";
+      "token through the cache. Every figure compares a setting with the same engine's 16-bit "
+      "cache on the same tokens. Bytes are all that the sequence occupies (pages, recent ring, "
+      "page tables, offset vectors), as means over the decode steps.</p>";
   out += "<h2>Quality against bytes</h2>" + plot_svg(run);
   out += "<h2>All figures</h2>" + table_html(run);
   out += map_html(run);

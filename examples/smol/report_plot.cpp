@@ -125,42 +125,65 @@ std::string lines_svg(const std::vector<Point>& points) {
   return out;
 }
 
-// The first of eight places around the point where the label meets no other label and no point.
+struct Label {
+  double x, y;
+  const char* anchor;
+  Box box;
+};
+
+// A label at a distance and direction from the point.
+Label place_label(const Point& point, double angle, double distance) {
+  const double width = 6.0 * static_cast<double>(point.setting->name.size());
+  const double dx = distance * std::cos(angle);
+  const double x = point.x + dx;
+  const double y = point.y + distance * std::sin(angle) + 4.0;
+  const bool right = dx > 2.0;
+  const bool left = dx < -2.0;
+  const double x0 = right ? x : (left ? x - width : x - width / 2);
+  return {
+      x, y, right ? "start" : (left ? "end" : "middle"), {x0 - 2, y - 10, x0 + width + 2, y + 3}};
+}
+
+bool is_free(const Label& label,
+             const Point& point,
+             const std::vector<Point>& points,
+             const std::vector<Box>& taken) {
+  const Box& box = label.box;
+  bool free = box.x0 > kLeft && box.x1 < kWidth && box.y0 > 0 && box.y1 < kHeight - kBottom;
+  for (const Box& other : taken) free = free && !box.meets(other);
+  for (const Point& p : points) {
+    const Box mark = {p.x - 5, p.y - 5, p.x + 5, p.y + 5};
+    free = free && (p.setting == point.setting || !box.meets(mark));
+  }
+  return free;
+}
+
+// The nearest place around the point where the label meets no other label and no point; a thin line
+// leads to it when it is not beside its point.
 std::string label_svg(const Point& point,
                       const std::vector<Point>& points,
                       std::vector<Box>* taken) {
-  const double width = 6.1 * static_cast<double>(point.setting->name.size());
-  struct Place {
-    double dx, dy;
-    const char* anchor;
-  };
-  static constexpr Place kPlaces[] = {{9, 4, "start"},
-                                      {-9, 4, "end"},
-                                      {0, -10, "middle"},
-                                      {0, 19, "middle"},
-                                      {8, -8, "start"},
-                                      {8, 16, "start"},
-                                      {-8, -8, "end"},
-                                      {-8, 16, "end"}};
-  for (const Place& place : kPlaces) {
-    const std::string anchor = place.anchor;
-    const double x0 =
-        point.x + place.dx - (anchor == "end" ? width : (anchor == "middle" ? width / 2 : 0.0));
-    const double y0 = point.y + place.dy - 10.0;
-    const Box box = {x0, y0, x0 + width, y0 + 12.0};
-    bool free = x0 > kLeft && box.x1 < kWidth;
-    for (const Box& other : *taken) free = free && !box.meets(other);
-    for (const Point& p : points) {
-      const Box mark = {p.x - 5, p.y - 5, p.x + 5, p.y + 5};
-      free = free && (p.setting == point.setting || !box.meets(mark));
+  constexpr double kTurn = 6.283185307179586;
+  for (const double distance : {9.0, 16.0, 26.0, 40.0, 58.0}) {
+    for (int step = 0; step < 12; ++step) {
+      const Label label = place_label(point, kTurn * step / 12.0, distance);
+      if (!is_free(label, point, points, *taken)) continue;
+      taken->push_back(label.box);
+      std::string out;
+      if (distance > 16.0) {
+        out = fmt::format("<line class='lead' x1='{:.1f}' y1='{:.1f}' x2='{:.1f}' y2='{:.1f}'/>",
+                          point.x,
+                          point.y,
+                          label.x,
+                          label.y - 4.0);
+      }
+      return out +
+             fmt::format("<text class='label' x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>",
+                         label.x,
+                         label.y,
+                         label.anchor,
+                         point.setting->name);
     }
-    if (!free) continue;
-    taken->push_back(box);
-    return fmt::format("<text class='label' x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>",
-                       point.x + place.dx,
-                       point.y + place.dy,
-                       place.anchor,
-                       point.setting->name);
   }
   return "";  // the tooltip still names it
 }

@@ -101,6 +101,12 @@ std::string Tokenizer::load(const GgufFile& file) {
   if (tokens == nullptr || tokens->texts.empty()) return file.name() + ": no tokenizer.ggml.tokens";
   if (merges == nullptr || merges->texts.empty())
     return file.name() + ": no tokenizer.ggml.merges (no byte-level BPE?)";
+  // Another splitting rule would give other ids without a complaint.
+  const GgufValue* rule = file.find_value("tokenizer.ggml.pre");
+  if (rule != nullptr && rule->text != "smollm") {
+    return file.name() + ": splitting rule " + quoted(rule->text) +
+           ", but this tokenizer has 'smollm' only";
+  }
   const std::string problem = load(tokens->texts, merges->texts);
   return problem.empty() ? "" : file.name() + ": " + problem;
 }
@@ -153,14 +159,17 @@ void Tokenizer::encode_piece(const std::string& bytes, std::vector<int32_t>* out
     int32_t right_id;
     bool operator<(const Pair& o) const { return rank != o.rank ? rank > o.rank : left > o.left; }
   };
-  std::vector<Symbol> symbols(bytes.size());
-  const auto count = static_cast<int32_t>(bytes.size());
-  for (int32_t i = 0; i < count; ++i) {
-    symbols[static_cast<std::size_t>(i)] = {
-        byte_ids_[static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)])],
-        i - 1,
-        i + 1 < count ? i + 1 : -1};
+  // A byte without a token is left out before its neighbours merge, as in the original tokenizer.
+  std::vector<Symbol> symbols;
+  symbols.reserve(bytes.size());
+  for (const char byte : bytes) {
+    const int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
+    const auto i = static_cast<int32_t>(symbols.size());
+    if (id >= 0) symbols.push_back({id, i - 1, i + 1});
   }
+  const auto count = static_cast<int32_t>(symbols.size());
+  if (count == 0) return;
+  symbols.back().after = -1;
   std::priority_queue<Pair> queue;
   const auto at = [&](int32_t i) -> Symbol& { return symbols[static_cast<std::size_t>(i)]; };
   const auto push = [&](int32_t left) {
@@ -184,9 +193,7 @@ void Tokenizer::encode_piece(const std::string& bytes, std::vector<int32_t>* out
     push(pair.left);
     push(left.before);
   }
-  for (int32_t i = 0; i >= 0 && count > 0; i = at(i).after) {
-    if (at(i).id >= 0) out->push_back(at(i).id);
-  }
+  for (int32_t i = 0; i >= 0; i = at(i).after) out->push_back(at(i).id);
 }
 
 std::vector<int32_t> Tokenizer::encode(const std::string& text) const {

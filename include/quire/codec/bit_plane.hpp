@@ -41,7 +41,8 @@ struct BitPlane {
     for (std::uint32_t byte = 0; byte < dim / kPerByte; ++byte) {
       unsigned value = 0;
       for (unsigned i = 0; i < kPerByte; ++i) {
-        value |= ((codes[byte * kPerByte + i] >> shift) & kMask) << (kBits * i);
+        const unsigned code = codes[byte * kPerByte + i];
+        value |= ((code >> shift) & kMask) << (kBits * i);
       }
       row[byte] = static_cast<std::uint8_t>(value);
     }
