@@ -25,5 +25,9 @@ install(FILES
   "${PROJECT_BINARY_DIR}/quire-config-version.cmake"
   DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/quire")
 
+# Relative to the file itself, so that an installed tree may be moved.
+file(RELATIVE_PATH quire_pc_up "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/p")
+string(REGEX REPLACE "/$" "" quire_pc_up "${quire_pc_up}")
+set(quire_pc_prefix "\${pcfiledir}/${quire_pc_up}")
 configure_file("${CMAKE_CURRENT_LIST_DIR}/quire.pc.in" "${PROJECT_BINARY_DIR}/quire.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/quire.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

@@ -108,6 +108,18 @@ VectorFormat to_format(const quire_vector_format& format) {
 
 Format to_format(const quire_format& format) { return {to_format(format.k), to_format(format.v)}; }
 
+Status check_embedded(const quire_layout_desc& desc) {
+  if (desc.struct_size != sizeof(quire_layout_desc)) {
+    return fail(StatusCode::kAbiMismatch,
+                "struct_size",
+                "the size of this version's struct",
+                sizeof(quire_layout_desc),
+                desc.struct_size);
+  }
+  quire_layout_desc unused;
+  return read_args(&desc, "layout", kLayoutFlags, unused);
+}
+
 Status to_layout_spec(const quire_layout_desc& desc, PageLayoutSpec& spec) {
   if ((desc.flags & QUIRE_LAYOUT_BIAS) != 0) {
     return fail(

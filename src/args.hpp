@@ -12,6 +12,12 @@
 
 namespace quire {
 
+inline constexpr std::uint32_t kLayoutFlags =
+    QUIRE_LAYOUT_NO_SCORE | QUIRE_LAYOUT_NO_POSITION | QUIRE_LAYOUT_BIAS;
+
+// No struct of any version is larger: such a size was never initialised.
+inline constexpr std::uint32_t kLargestStruct = 4096;
+
 // Copies a caller's struct. A larger one is of a newer header: fine as long as what this version
 // does not know is zero. A smaller one is of no version there ever was.
 template <class ArgsT>
@@ -19,7 +25,7 @@ Status read_args(const ArgsT* in, const char* name, std::uint32_t known_flags, A
   if (in == nullptr) return invalid(name, "not NULL");
   std::uint32_t size;
   std::memcpy(&size, in, sizeof(size));
-  if (size < sizeof(ArgsT)) {
+  if (size < sizeof(ArgsT) || size > kLargestStruct) {
     return fail(StatusCode::kAbiMismatch,
                 "struct_size",
                 "the size of this version's struct",
@@ -27,7 +33,7 @@ Status read_args(const ArgsT* in, const char* name, std::uint32_t known_flags, A
                 size);
   }
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
-  for (std::uint32_t i = sizeof(ArgsT); i < size && i < 65536; ++i) {
+  for (std::uint32_t i = sizeof(ArgsT); i < size; ++i) {
     if (bytes[i] != 0) {
       return fail(StatusCode::kAbiMismatch,
                   "struct_size",
@@ -65,7 +71,8 @@ quire_status guarded(quire_error* error, BodyT&& body) {
 // The error pointer of an args struct that may be NULL or of a wrong size itself.
 template <class ArgsT>
 quire_error* error_of(const ArgsT* args) {
-  if (args == nullptr || args->struct_size < sizeof(ArgsT)) return nullptr;
+  if (args == nullptr || args->struct_size < sizeof(ArgsT) || args->struct_size > kLargestStruct)
+    return nullptr;
   return args->error;
 }
 
@@ -88,6 +95,9 @@ Status read_parallel(const quire_parallel* parallel, std::uint32_t threads, Para
 
 VectorFormat to_format(const quire_vector_format& format);
 Format to_format(const quire_format& format);
+
+// A description inside another struct: it cannot be larger than its place.
+Status check_embedded(const quire_layout_desc& desc);
 
 // The desc's struct_size and flags have been read already.
 Status to_layout_spec(const quire_layout_desc& desc, PageLayoutSpec& spec);

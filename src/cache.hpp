@@ -82,6 +82,9 @@ struct Slot {
   std::uint64_t tier_tokens[kMaxTiers] = {};
 };
 
+// Before its first run the byte controller lets everything stay high.
+inline float initial_factor(const Policy& policy) { return policy.has_controller() ? 0.0f : 1.0f; }
+
 // Numbers that any thread may read.
 struct Counters {
   std::atomic<std::uint64_t> sequences{0};

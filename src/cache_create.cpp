@@ -42,10 +42,8 @@ Status resolve_ring(const quire_group_desc& desc, Group& group) {
 Status resolve_group(const quire_group_desc* in, Group& group) {
   quire_group_desc desc;
   QUIRE_TRY(read_args(in, "groups", 0, desc));
-  quire_layout_desc layout;
-  constexpr std::uint32_t kLayoutFlags =
-      QUIRE_LAYOUT_NO_SCORE | QUIRE_LAYOUT_NO_POSITION | QUIRE_LAYOUT_BIAS;
-  QUIRE_TRY(read_args(&desc.layout, "layout", kLayoutFlags, layout));
+  const quire_layout_desc& layout = desc.layout;
+  QUIRE_TRY(check_embedded(layout));
   if (desc.layers < 1 || desc.layers > 1024)
     return invalid("layers", "1 to 1024", 1024, desc.layers);
   if (desc.kv_heads < 1 || desc.kv_heads > 1024)
@@ -170,6 +168,13 @@ Status resolve(const quire_cache_desc& desc, Group& group, Maxima& max) {
   }
   if (desc.pages < 1 || desc.pages > 0x7fffffffu)
     return invalid("pages", "1 to 2^31 - 1", 1, desc.pages);
+  const auto most = std::uint64_t{1} << 62;  // bytes of all pages
+  if (static_cast<std::uint64_t>(group.page_stride) > most / desc.pages) {
+    return invalid("page_stride",
+                   "0, or a multiple of 64 not below page_bytes, all pages within 2^62 bytes",
+                   group.layout.page_bytes,
+                   static_cast<std::uint64_t>(group.page_stride));
+  }
   if (desc.threads > 1024) return invalid("threads", "0 to 1024", 1024, desc.threads);
   if (desc.max_splits > kMaxSplits)
     return invalid("max_splits", "0 to 64", kMaxSplits, desc.max_splits);

@@ -8,29 +8,42 @@
 namespace quire {
 namespace {
 
-// One level of the search over all heads: bytes at the lower edge of every bin, at both moments.
+// One level of the search over all heads: bytes at the lower edge of every bin, at every moment.
 class ControlLevel {
  public:
   ControlLevel(const CacheState& cache, const ControlRequest& request, const ControlBudget& budget)
       : cache_(cache), request_(request), budget_(budget) {}
 
-  // The first bin that fits at both moments.
+  // The first bin that fits at every moment: pages come in jumps, so the ends alone would not do.
   std::uint32_t search(const BorderWindow& window) {
-    std::fill(totals_[0], totals_[0] + kControllerBins, budget_.rest_bytes);
-    std::fill(totals_[1], totals_[1] + kControllerBins, budget_.rest_bytes);
-    for (std::uint32_t layer = 0; layer < request_.layers; ++layer) {
-      for (std::uint32_t head = 0; head < cache_.group.kv_heads; ++head)
-        add_head(window, layer, head);
+    std::fill(fits_, fits_ + kControllerBins, true);
+    for (std::uint32_t first = request_.first_growth; first <= request_.last_growth;
+         first += kMoments) {
+      check_run(window, {first, std::min(kMoments, request_.last_growth - first + 1)});
     }
-    const std::uint32_t first =
-        first_fitting_bin(totals_[0], budget_at(cache_, request_, request_.first_growth));
-    const std::uint32_t last =
-        first_fitting_bin(totals_[1], budget_at(cache_, request_, request_.last_growth));
-    return std::max(first, last);
+    return static_cast<std::uint32_t>(std::find(fits_, fits_ + kControllerBins, true) - fits_);
   }
 
  private:
-  void add_head(const BorderWindow& window, std::uint32_t layer, std::uint32_t head) {
+  static constexpr std::uint32_t kMoments = 17;  // 0 to 16: the default cadence in one run
+
+  void check_run(const BorderWindow& window, const GrowthRun& run) {
+    std::fill(totals_, totals_ + run.count * kControllerBins, budget_.rest_bytes);
+    for (std::uint32_t layer = 0; layer < request_.layers; ++layer) {
+      for (std::uint32_t head = 0; head < cache_.group.kv_heads; ++head)
+        add_head(window, layer, head, run);
+    }
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      const std::uint64_t allowed = budget_at(cache_, request_, run.first + i);
+      for (std::uint32_t bin = 0; bin < kControllerBins; ++bin)
+        fits_[bin] = fits_[bin] && totals_[i * kControllerBins + bin] <= allowed;
+    }
+  }
+
+  void add_head(const BorderWindow& window,
+                std::uint32_t layer,
+                std::uint32_t head,
+                const GrowthRun& run) {
     const HeadView view = cache_.view(request_.slot, layer, head, request_.length);
     const TierRule rule = cache_.rule(request_.slot, layer, head, request_.length, 1.0f);
     const HeadState& state = cache_.head_state(request_.slot, layer, head);
@@ -49,17 +62,15 @@ class ControlLevel {
       }
     }
     const ControlledHead counts = {view.tokens[0], view.tokens[1]};
-    add_head_cost(
-        histogram_, counts, budget_.cost, budget_.physical, request_.first_growth, totals_[0]);
-    add_head_cost(
-        histogram_, counts, budget_.cost, budget_.physical, request_.last_growth, totals_[1]);
+    add_head_cost(histogram_, counts, budget_.cost, budget_.physical, run, totals_);
   }
 
   const CacheState& cache_;
   const ControlRequest& request_;
   const ControlBudget& budget_;
   BorderHistogram histogram_;
-  std::uint64_t totals_[2][kControllerBins];
+  bool fits_[kControllerBins];
+  std::uint64_t totals_[kMoments * kControllerBins];
 };
 
 }  // namespace

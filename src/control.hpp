@@ -19,7 +19,8 @@ struct ControlRequest {
 // to go, kDropAll when even the largest does not fit.
 inline constexpr float kDropAll = 1.0e30f;
 
-// What a factor is multiplied with when exact counts still exceed the budget: 2^-8 up.
+// What a factor is first multiplied with when exact counts still exceed the budget (2^-8 up); the
+// step is squared each time, so that the search ends soon whatever happens.
 inline constexpr float kFactorStep = 1.00390625f;
 
 float find_factor(const CacheState& cache, const ControlRequest& request);

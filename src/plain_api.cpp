@@ -8,6 +8,12 @@
 namespace quire {
 namespace {
 
+template <class T>
+Status check_aligned(const T* pointer, const char* name, const char* rule) {
+  const std::uint64_t off = reinterpret_cast<std::uintptr_t>(pointer) % alignof(T);
+  return off == 0 ? ok_status() : fail(StatusCode::kMisaligned, name, rule, alignof(T), off);
+}
+
 Status read_codec(const quire_codec_args* args,
                   bool needs_rows,
                   quire_codec_args& a,
@@ -25,6 +31,13 @@ Status read_codec(const quire_codec_args* args,
     return invalid("meta", "not NULL for integer formats");
   if (format.is_float() && reinterpret_cast<std::uintptr_t>(a.codes[0]) % 2 != 0) {
     return fail(StatusCode::kMisaligned, "codes", "16-bit formats aligned to 2 bytes", 2, 1);
+  }
+  QUIRE_TRY(check_aligned(a.meta, "meta", "aligned to 2 bytes"));
+  QUIRE_TRY(check_aligned(a.offset, "offset", "aligned to 4 bytes"));
+  QUIRE_TRY(check_aligned(a.saturated, "saturated", "aligned to 8 bytes"));
+  for (std::uint32_t d = 0; a.offset != nullptr && d < a.head_dim; ++d) {
+    if (!(a.offset[d] >= -kHalfMax && a.offset[d] <= kHalfMax))
+      return fail(StatusCode::kBadValue, "offset", "finite numbers within +-65504", 0, d);
   }
   if (a.count > 0x7fffffffu) return invalid("count", "up to 2^31 - 1", 0x7fffffffu, a.count);
   if (!needs_rows) return ok_status();
@@ -49,17 +62,20 @@ Status encode(const quire_codec_args* args) {
   RowsView rows;
   QUIRE_TRY(read_codec(args, true, a, format, rows));
   const std::int64_t bad = cpu_backend().find_bad_value(
-      rows, 1, static_cast<std::uint32_t>(a.count), 1, a.head_dim, 3.0e38f);
+      rows, 1, static_cast<std::uint32_t>(a.count), 1, a.head_dim, 3.4028235e38f);
   if (bad >= 0)
     return fail(
         StatusCode::kBadValue, "rows", "finite numbers", 0, static_cast<std::uint64_t>(bad));
   std::uint16_t offset[kMaxHeadDim];
   half_offset(a, offset);
   const HeadTransform transform = {format.transform, a.transform_seed, offset};
+  // Plain bf16 holds every number; all else has fp16 in it, or sums that would overflow.
+  const bool bounded = format.grid != Grid::kBf16 || (format.transform & kTransformHadamard) != 0;
   CodecEvents events;
   float x[kMaxHeadDim];
   for (std::uint64_t i = 0; i < a.count; ++i) {
     load_row(rows, rows.offset(0, static_cast<std::int64_t>(i), 0), a.head_dim, x);
+    if (bounded) saturate_row(a.head_dim, x, events);
     transform_stored(transform, a.head_dim, x);
     encode_vector(format, a.head_dim, x, codec_slot(a, format, i), events);
   }
@@ -94,6 +110,7 @@ Status demote(const quire_codec_args* from_args, const quire_codec_args* to_args
   RowsView unused;
   QUIRE_TRY(read_codec(from_args, false, from, from_format, unused));
   QUIRE_TRY(read_args(to_args, "to", 0, to));
+  to.struct_size = sizeof(to);  // read already, and this copy ends there
   to.head_dim = from.head_dim;
   to.count = from.count;
   QUIRE_TRY(read_codec(&to, false, to, to_format_, unused));
@@ -110,6 +127,7 @@ Status demote(const quire_codec_args* from_args, const quire_codec_args* to_args
                   codec_slot(to, to_format_, i),
                   events);
   }
+  if (to.saturated != nullptr) *to.saturated += events.saturated;
   return ok_status();
 }
 
@@ -225,9 +243,7 @@ extern "C" uint32_t quire_version(uint32_t* abi) {
 extern "C" quire_status quire_layout_make(const quire_layout_desc* desc, quire_layout* layout) {
   return quire::guarded(quire::error_of(desc), [&]() -> quire::Status {
     quire_layout_desc d;
-    constexpr uint32_t kFlags =
-        QUIRE_LAYOUT_NO_SCORE | QUIRE_LAYOUT_NO_POSITION | QUIRE_LAYOUT_BIAS;
-    QUIRE_TRY(quire::read_args(desc, "desc", kFlags, d));
+    QUIRE_TRY(quire::read_args(desc, "desc", quire::kLayoutFlags, d));
     quire_layout out;
     QUIRE_TRY(quire::read_args<quire_layout>(layout, "layout", 0xffffffffu, out));
     quire::PageLayoutSpec spec;

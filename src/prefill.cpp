@@ -271,12 +271,18 @@ Status prefill_begin(CacheState& cache, std::int32_t slot, std::uint32_t tokens)
   if (tokens > cache.max.tokens) {
     return fail(StatusCode::kCapacity, "tokens", "not above max_tokens", tokens, cache.max.tokens);
   }
-  const std::uint64_t pages = prompt_pages(s.policy, cache.admission(s.policy), tokens);
+  Policy bound = s.policy;  // thresholds of single heads may keep more
+  for (std::uint64_t i = 0; i < cache.group.heads(); ++i) {
+    const HeadState& head = cache.head_states[cache.row(slot, 0, 0) + i];
+    bound.alpha_high = std::min(bound.alpha_high, head.alpha_high);
+    bound.alpha_low = std::min(bound.alpha_low, head.alpha_low);
+  }
+  const std::uint64_t pages = prompt_pages(bound, cache.admission(s.policy), tokens);
   QUIRE_TRY(cache.reserve(pages, 0));
   s.state = SeqState::kPrefill;
   s.prompt_tokens = static_cast<std::int32_t>(tokens);
   s.next_layer = 0;
-  s.factor = s.policy.has_controller() ? 0.0f : 1.0f;
+  s.factor = initial_factor(s.policy);
   cache.set_credit(s, pages);
   return ok_status();
 }
@@ -298,16 +304,32 @@ Status prefill_end(CacheState& cache, std::int32_t slot) {
   return ok_status();
 }
 
+// Offsets that were the means of a prompt that is gone.
+void clear_means(CacheState& cache, std::int32_t slot) {
+  const Group& g = cache.group;
+  const Slot& s = cache.slots[slot];
+  for (std::uint32_t layer = 0; layer < g.layers; ++layer) {
+    for (std::uint32_t head = 0; head < g.kv_heads; ++head) {
+      std::uint8_t* block = cache.ring_block(slot, layer, head);
+      std::uint16_t* k = k_offset_of(g.ring, block);
+      std::uint16_t* v = v_offset_of(g.ring, block);
+      if (k != nullptr && !s.given_k_offset) std::fill_n(k, g.dim_k, std::uint16_t{0});
+      if (v != nullptr && !s.given_v_offset) std::fill_n(v, g.dim_v, std::uint16_t{0});
+    }
+  }
+}
+
 Status prefill_cancel(CacheState& cache, std::int32_t slot) {
   QUIRE_TRY(find_slot(cache, slot, state_bit(SeqState::kPrefill), "slot"));
   Slot& s = cache.slots[slot];
   cache.release_all(slot);
   cache.set_credit(s, 0);
+  clear_means(cache, slot);
   s.state = SeqState::kOpen;
   s.prompt_tokens = 0;
   s.next_layer = 0;
   s.ends = PromptEnds{};
-  s.factor = 1.0f;
+  s.factor = initial_factor(s.policy);
   return ok_status();
 }
 

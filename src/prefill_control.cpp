@@ -57,7 +57,10 @@ void control_prompt(CacheState& cache,
         [&](float score, std::int32_t p, Tier now) { return rule.tier_of(score, p, now); });
   };
   // Bins and the rule round differently at their borders: go on until exact counts fit.
-  while (factor < kDropAll && !within_budget(cache, request, counts)) factor *= kFactorStep;
+  for (float raise = kFactorStep; factor < kDropAll && !within_budget(cache, request, counts);) {
+    factor *= raise;
+    raise = std::min(raise * raise, 2.0f);
+  }
   s.factor = std::max(s.factor, factor);
   for (std::uint32_t l = 0; l <= layer; ++l) {
     for (std::uint32_t head = 0; head < cache.group.kv_heads; ++head) {

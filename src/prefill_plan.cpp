@@ -91,6 +91,33 @@ void plan_prompt(const CacheState& cache,
   }
 }
 
+namespace {
+
+// A foreign plan must fit what prefill_begin reserved for a layer under the sequence's policy.
+Status check_plan_pages(const CacheState& cache,
+                        std::int32_t slot,
+                        std::uint32_t tokens,
+                        const Tier* tiers) {
+  const Group& g = cache.group;
+  const Slot& s = cache.slots[slot];
+  std::uint64_t needed = 0;
+  for (std::uint32_t head = 0; head < g.kv_heads; ++head) {
+    std::uint32_t planned[kMaxTiers] = {};
+    for (std::uint32_t t = 0; t < tokens; ++t) {
+      const auto tier = static_cast<std::uint32_t>(tiers[std::uint64_t{head} * tokens + t]);
+      if (tier < g.layout.tier_count) ++planned[tier];
+    }
+    for (std::uint32_t tier = 0; tier < g.layout.tier_count; ++tier)
+      needed += ceil_div(planned[tier], g.layout.tier[tier].tokens);
+  }
+  const std::uint64_t reserved =
+      s.policy.has_controller() ? s.credit : s.credit / (g.layers - s.next_layer);
+  if (needed <= reserved) return ok_status();
+  return invalid("plan", "pages within the policy's reservation for a layer", needed, reserved);
+}
+
+}  // namespace
+
 Status take_plan(const CacheState& cache,
                  std::int32_t slot,
                  std::uint32_t tokens,
@@ -111,9 +138,12 @@ Status take_plan(const CacheState& cache,
       if (!in_ring && tier == Tier::kKeep)
         return invalid("plan", "255 only for tokens of the ring", 0, t);
       tiers[i] = in_ring ? Tier::kKeep : tier;
+      if (!in_ring && tier != Tier::kHigh && !cache.group.layout.tier[0].fields.position) {
+        return fail(StatusCode::kUnsupported, "plan", "a layout without QUIRE_LAYOUT_NO_POSITION");
+      }
     }
   }
-  return ok_status();
+  return check_plan_pages(cache, slot, tokens, tiers);
 }
 
 }  // namespace quire

@@ -19,7 +19,9 @@ void plan_prompt(const CacheState& cache,
                  struct Ranked* ranked,
                  Tier* tiers);
 
-// Takes a foreign plan: ring tokens are kept whatever it says. Refuses unknown tiers.
+// Takes a foreign plan for the sequence's next layer: ring tokens are kept whatever it says.
+// Refuses unknown tiers, holes where positions are not stored, and more pages than the layer may
+// take.
 Status take_plan(const CacheState& cache,
                  std::int32_t slot,
                  std::uint32_t tokens,

@@ -137,6 +137,7 @@ Status open(CacheState& cache, const OpenRequest& request, std::int32_t* slot) {
   s = Slot{};
   s.state = SeqState::kOpen;
   s.policy = request.policy;
+  s.factor = initial_factor(request.policy);
   s.shape = {request.policy.sink_tokens,
              request.policy.recent_window,
              request.policy.recent_window + g.max_draft};

@@ -111,6 +111,8 @@ Status step_begin(CacheState& cache, const BeginCall& call) {
   count_pages(cache, call.batch, counts);
   const std::uint64_t total = exclusive_scan(counts, rows);
   QUIRE_TRY(cache.reserve(total, 0));
+  step.replay = call.plan;
+  step.replay_count = call.plan_count;
   if (call.plan_out != nullptr || call.plan_out_count != nullptr) {
     const std::uint64_t made = log_moves(cache, 0, call.plan_out, call.plan_capacity);
     if (call.plan_out_count != nullptr) *call.plan_out_count = made;
@@ -119,8 +121,6 @@ Status step_begin(CacheState& cache, const BeginCall& call) {
   step.open = true;
   step.batch = call.batch;
   step.layers_done = 0;
-  step.replay = call.plan;
-  step.replay_count = call.plan_count;
   std::fill(step.appended, step.appended + cache.group.layers, std::uint8_t{0});
   std::fill(step.scored, step.scored + cache.group.layers, std::uint8_t{0});
   for (std::uint32_t i = 0; i < call.batch; ++i) {

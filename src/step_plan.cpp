@@ -75,7 +75,8 @@ StepRule step_rule_of(const Policy& policy) {
   if (policy.kind == PolicyKind::kKeepAll || policy.kind == PolicyKind::kForeign)
     return StepRule::kAppend;
   if (policy.kind == PolicyKind::kEvict && policy.grows) return StepRule::kAppend;
-  return policy.has_controller() ? StepRule::kClassify : policy.step_rule;
+  // Between its runs the controller lets every token enter high: that growth is priced ahead.
+  return policy.has_controller() ? StepRule::kAppend : policy.step_rule;
 }
 
 // One head; with `again`, every token is classified and the counts are those after it.
@@ -131,8 +132,10 @@ void plan_controlled(CacheState& cache, std::uint32_t index) {
     return counts;
   };
   plan_all_heads(cache, index, step.factor, true);
+  float raise = kFactorStep;
   while (step.factor > 0.0f && step.factor < kDropAll && !within_budget(cache, request, planned)) {
-    step.factor *= kFactorStep;
+    step.factor *= raise;
+    raise = std::min(raise * raise, 2.0f);
     plan_all_heads(cache, index, step.factor, true);
   }
 }
@@ -160,7 +163,9 @@ Status add_move(const HeadView& view, const PlanMove& move, std::int32_t leaving
                    "0 high, 1 low (with a low tier), 254 dropped",
                    0,
                    static_cast<std::uint64_t>(move.to));
-  if (move.position == leaving) {
+  if (!view.tiers[0].fields.position && move.to != Tier::kHigh)
+    return fail(StatusCode::kUnsupported, "plan", "a layout without QUIRE_LAYOUT_NO_POSITION");
+  if (leaving >= 0 && move.position == leaving) {
     plan.leaving_to = move.to;
     return ok_status();
   }
@@ -259,6 +264,7 @@ std::uint64_t log_moves(const CacheState& cache,
                         std::uint64_t capacity) {
   const StepSlot& step = cache.step.slots[index];
   const Slot& s = cache.slots[step.slot];
+  const std::int32_t leaving = s.shape.window_begin(s.tokens);
   std::uint64_t total = 0;
   for (std::uint32_t layer = 0; layer < cache.group.layers; ++layer) {
     for (std::uint32_t head = 0; head < cache.group.kv_heads; ++head) {
@@ -270,7 +276,13 @@ std::uint64_t log_moves(const CacheState& cache,
         if (total < capacity) out[total] = {layer, head, position, to, {}};
         ++total;
       };
-      if (plan.retier != 0) {
+      if (plan.retier != 0 && cache.step.replay != nullptr) {
+        const HeadMoves mine = moves_of(cache.step.replay, cache.step.replay_count, layer, head);
+        for (std::uint32_t i = 0; i < mine.count; ++i) {
+          const bool leaves = plan.leaving_to != Tier::kKeep && mine.first[i].position == leaving;
+          if (!leaves) add(mine.first[i].position, mine.first[i].to);
+        }
+      } else if (plan.retier != 0) {
         count_retier(view, [&](float score, std::int32_t p, Tier now) {
           const Tier to = rule.tier_of(score, p, now);
           if (to != now) add(p, to);
@@ -286,7 +298,7 @@ std::uint64_t log_moves(const CacheState& cache,
               plan.high_victim_to);
         }
       }
-      if (plan.leaving_to != Tier::kKeep) add(s.shape.window_begin(s.tokens), plan.leaving_to);
+      if (plan.leaving_to != Tier::kKeep) add(leaving, plan.leaving_to);
       if (total <= capacity) {
         std::sort(out + start, out + total, [](const PlanMove& a, const PlanMove& b) {
           return a.position < b.position;

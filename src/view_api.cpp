@@ -26,6 +26,12 @@ Status check_view_strides(const View& view) {
                    kMetaAlign,
                    static_cast<std::uint64_t>(view.space.page_stride));
   }
+  if (view.space.page_stride < static_cast<std::int64_t>(view.layout.page_bytes)) {
+    return invalid("view.page_stride",
+                   "0, or not below page_bytes",
+                   view.layout.page_bytes,
+                   static_cast<std::uint64_t>(view.space.page_stride));
+  }
   if (view.space.head_stride % kMetaAlign != 0) {
     return invalid("view.head_stride",
                    "a multiple of 64",
@@ -48,10 +54,11 @@ Status check_view_rows(const View& view) {
           raw.table + s * raw.table_sequence_stride + h * raw.table_head_stride;
       std::uint64_t pages = 0;
       for (std::uint32_t t = 0; t < view.layout.tier_count; ++t) {
-        const std::uint32_t mine = ceil_div(tokens[t], view.layout.tier[t].tokens);
+        const std::uint64_t mine =
+            ceil_div(std::uint64_t{tokens[t]}, std::uint64_t{view.layout.tier[t].tokens});
         pages += mine;
         if (pages > raw.table_capacity) break;
-        for (std::uint32_t i = 0; i < mine; ++i) {
+        for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(mine); ++i) {
           if (row[row_slot(t, i, raw.table_capacity)] < 0)
             return invalid("view.table", "page ids of 0 or more", 0, i);
         }
@@ -68,6 +75,7 @@ Status check_view_rows(const View& view) {
 Status read_view(const quire_view* in, View& view) {
   QUIRE_TRY(read_args(in, "view", 0, view.raw));
   const quire_view& raw = view.raw;
+  QUIRE_TRY(check_embedded(raw.layout));
   PageLayoutSpec spec;
   QUIRE_TRY(to_layout_spec(raw.layout, spec));
   const Expected<PageLayout> made = page_layout(spec);
@@ -112,6 +120,24 @@ HeadView head_view(const View& view, std::uint32_t sequence, std::uint32_t head)
   return v;
 }
 
+// Every page that the tokens go to has an id.
+Status check_append_pages(const View& view, const quire_view_append_args& a) {
+  if (a.count == 0) return ok_status();
+  const std::uint32_t per_page = view.layout.tier[a.tier].tokens;
+  for (std::uint32_t s = 0; s < view.raw.sequences; ++s) {
+    for (std::uint32_t h = 0; h < view.raw.kv_heads; ++h) {
+      const PageRow row = head_view(view, s, h).row;
+      for (std::uint32_t p = a.first_token / per_page;
+           p <= (a.first_token + a.count - 1) / per_page;
+           ++p) {
+        if (row.page(a.tier, p).value < 0)
+          return invalid("view.table", "page ids of 0 or more", 0, p);
+      }
+    }
+  }
+  return ok_status();
+}
+
 Status append(const quire_view_append_args* args) {
   quire_view_append_args a;
   QUIRE_TRY(read_args(args, "args", 0, a));
@@ -128,7 +154,20 @@ Status append(const quire_view_append_args* args) {
                 std::uint64_t{view.raw.table_capacity} * layout.tokens,
                 end);
   }
-  if (a.first_position < 0) return invalid("first_position", "0 or more");
+  const std::int64_t last = std::int64_t{a.first_position} + a.count - 1;
+  if (a.first_position < 0 || last > kMaxPosition) {
+    return invalid("first_position",
+                   "0 or more, and the last token's position up to 16777215",
+                   kMaxPosition,
+                   static_cast<std::uint64_t>(last));
+  }
+  QUIRE_TRY(check_append_pages(view, a));
+  if (!layout.fields.position && std::int64_t{a.first_position} != std::int64_t{a.first_token}) {
+    return invalid("first_position",
+                   "first_token where positions are not stored",
+                   a.first_token,
+                   static_cast<std::uint64_t>(a.first_position));
+  }
   RowsView k;
   RowsView v;
   QUIRE_TRY(read_rows(a.k, "k", {a.count, view.raw.kv_heads, layout.head_dim_k}, k));
@@ -205,6 +244,23 @@ std::uint64_t units_bytes(const View& view) {
   return arena.used();
 }
 
+// A row at a negative position sees nothing.
+Status check_positions(const quire_view_attention_args& a,
+                       std::uint32_t sequences,
+                       std::uint32_t rows) {
+  if (a.first_position == nullptr) return invalid("first_position", "not NULL");
+  for (std::uint32_t s = 0; s < sequences; ++s) {
+    const std::int64_t last = std::int64_t{a.first_position[s]} + rows - 1;
+    if (last > kMaxPosition) {
+      return invalid("first_position",
+                     "the last row's position up to 16777215",
+                     kMaxPosition,
+                     static_cast<std::uint64_t>(last));
+    }
+  }
+  return ok_status();
+}
+
 Status attention(const quire_view_attention_args* args) {
   quire_view_attention_args a;
   View view;
@@ -216,7 +272,7 @@ Status attention(const quire_view_attention_args* args) {
   QUIRE_TRY(read_rows(a.out, "out", {rows, view.raw.q_heads, high.head_dim_v}, call.out));
   QUIRE_TRY(read_rule(a.rule, high.head_dim_k, call.rule));
   QUIRE_TRY(read_parallel(a.parallel, 1024, call.parallel));
-  if (a.first_position == nullptr) return invalid("first_position", "not NULL");
+  QUIRE_TRY(check_positions(a, view.raw.sequences, rows));
   const std::uint64_t needed =
       units_bytes(view) + cpu_backend().attention_workspace(view_shape(view, a));
   if (a.workspace == nullptr) return invalid("workspace", "not NULL", needed, 0);

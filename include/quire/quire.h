@@ -22,6 +22,8 @@
  * - Stream and capture: this version has the CPU backend, whose calls finish before they return.
  *   Calls marked [capture] will be legal during graph capture on a device.
  */
+/* Fields and initialisers stand in columns. */
+/* clang-format off */
 #ifndef QUIRE_H
 #define QUIRE_H
 
@@ -189,7 +191,7 @@ enum quire_step_rule {
   QUIRE_STEP_APPEND = 1,   /* the token that leaves the ring enters the high tier */
   QUIRE_STEP_UPSTREAM = 2, /* DiffKV as coded */
   QUIRE_STEP_PAPER = 3,    /* DiffKV as published */
-  QUIRE_STEP_CLASSIFY = 4, /* the leaving token is classified; the rest every `cadence` steps */
+  QUIRE_STEP_CLASSIFY = 4, /* the leaving token is classified by the thresholds */
   QUIRE_STEP_EVICT = 5     /* the leaving token competes with the least significant one */
 };
 
@@ -205,11 +207,14 @@ typedef struct quire_policy {
   uint32_t kind;           /* quire_policy_kind */
   uint32_t statistic;      /* quire_statistic */
   uint32_t significance;   /* quire_significance */
-  uint32_t step_rule;      /* quire_step_rule */
+  uint32_t step_rule;      /* quire_step_rule; evicting policies: EVICT. With a byte budget or target a
+                              threshold policy lets every token enter high and classifies all of
+                              them every `cadence` steps */
   uint32_t sink_tokens;    /* first tokens that stay in the ring; 0 means 1, QUIRE_NONE none */
   uint32_t recent_window;  /* last tokens in the ring; 0 means 64, QUIRE_NONE none */
   uint32_t tail_queries;   /* last prompt queries that score the prompt; QUIRE_ALL: all */
-  uint32_t min_queries;    /* a token seen by fewer queries stays high; 0: no probation */
+  uint32_t min_queries;    /* a token seen by fewer queries stays high; 0: no probation. Needs CLASSIFY
+                              or a byte budget or target */
   uint32_t cadence;        /* steps between two runs of the byte controller; 0 means 16 */
   uint32_t pool;           /* smoothing of prompt scores: 0 none, 1 average, 2 maximum */
   uint32_t pool_width;     /* odd, up to 63 */
@@ -631,7 +636,9 @@ typedef struct quire_query_args {
 /* Positions, tiers and scores of what one head retains, in the order of quire_gather. */
 QUIRE_API quire_status quire_query(const quire_cache* cache, const quire_query_args* args);
 
-/* Pages that a prompt of `tokens` tokens reserves under a policy: the closed form of admission. */
+/* Pages that a prompt of `tokens` tokens reserves under a policy: the closed form of admission.
+ * quire_prefill_begin reserves more where a byte budget or target meets overrides of single heads
+ * with lower thresholds: they may keep more than the policy. */
 QUIRE_API quire_status quire_pages_for(const quire_cache* cache, const quire_policy* policy, uint32_t tokens,
                                        uint64_t* pages, quire_error* error);
 

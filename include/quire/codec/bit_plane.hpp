@@ -29,7 +29,7 @@ struct BitPlane {
   static constexpr unsigned kMask = (1u << kBits) - 1u;
 
   QUIRE_HD static unsigned get(const std::uint8_t* row, std::uint32_t element) {
-    return (row[element / kPerByte] >> (kBits * (element % kPerByte))) & kMask;
+    return (unsigned{row[element / kPerByte]} >> (kBits * (element % kPerByte))) & kMask;
   }
 
   // Packs dim codes, each shifted right by `shift` first; dim is a multiple of 16, so that the

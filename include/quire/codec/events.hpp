@@ -21,4 +21,9 @@ QUIRE_HD inline float saturate_to_half_range(float x, CodecEvents& events) {
   return x;
 }
 
+// A whole row, before transforms: sums of larger numbers would overflow.
+QUIRE_HD inline void saturate_row(std::uint32_t dim, float* x, CodecEvents& events) {
+  for (std::uint32_t i = 0; i < dim; ++i) x[i] = saturate_to_half_range(x[i], events);
+}
+
 }  // namespace quire

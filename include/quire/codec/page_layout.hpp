@@ -223,12 +223,12 @@ inline Expected<PageLayout> page_layout(const PageLayoutSpec& spec) {
   for (std::uint32_t t = 0; t < spec.tier_count; ++t) {
     QUIRE_TRY(check_format(spec.tier[t].k, spec.head_dim_k));
     QUIRE_TRY(check_format(spec.tier[t].v, spec.head_dim_v));
-    if (spec.tier[t].k.transform != spec.tier[0].k.transform ||
-        spec.tier[t].v.transform != spec.tier[0].v.transform) {
+    const bool k_differs = spec.tier[t].k.transform != spec.tier[0].k.transform;
+    if (k_differs || spec.tier[t].v.transform != spec.tier[0].v.transform) {
       return invalid("transform",
                      "the same for all tiers of a KV head",
-                     spec.tier[0].k.transform,
-                     spec.tier[t].k.transform);
+                     k_differs ? spec.tier[0].k.transform : spec.tier[0].v.transform,
+                     k_differs ? spec.tier[t].k.transform : spec.tier[t].v.transform);
     }
   }
   if (spec.page_bytes != 0) {
@@ -244,6 +244,7 @@ inline Expected<PageLayout> page_layout(const PageLayoutSpec& spec) {
             tier_layout(spec.tier[t], spec.head_dim_k, spec.head_dim_v, spec.fields, kTokenStep);
         needed = least.bytes > needed ? least.bytes : needed;
       }
+      needed = round_up(needed, std::uint64_t{kMetaAlign});
       return invalid("page_bytes", "room for 16 tokens of every tier", needed, spec.page_bytes);
     }
     return layout;
@@ -256,9 +257,13 @@ inline Expected<PageLayout> page_layout(const PageLayoutSpec& spec) {
   }
   if (best.page_bytes != 0) return best;
   // f16 at D = 256 with 16 tokens is 16.5 KiB: the smallest page that fits, as a multiple of 512.
-  const TierLayout least =
-      tier_layout(spec.tier[0], spec.head_dim_k, spec.head_dim_v, spec.fields, kTokenStep);
-  return detail::layout_for(spec, round_up(least.bytes, static_cast<std::uint64_t>(kPageStep)));
+  std::uint64_t least = 0;
+  for (std::uint32_t t = 0; t < spec.tier_count; ++t) {
+    const std::uint64_t bytes =
+        tier_layout(spec.tier[t], spec.head_dim_k, spec.head_dim_v, spec.fields, kTokenStep).bytes;
+    least = bytes > least ? bytes : least;
+  }
+  return detail::layout_for(spec, round_up(least, static_cast<std::uint64_t>(kPageStep)));
 }
 
 // Where K and V of token t lie in a page (or ring block) that starts at `base`.

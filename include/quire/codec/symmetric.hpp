@@ -104,7 +104,9 @@ class LaneSum {
 
 // 1 / scale for the assignment passes; 0 for a vector of zeros.
 QUIRE_HD inline float symmetric_inverse(double numerator, double denominator) {
-  return denominator > 0.0 ? static_cast<float>(numerator / denominator) : 0.0f;
+  if (!(denominator > 0.0)) return 0.0f;
+  const double inverse = numerator / denominator;
+  return inverse < 3.0e38 ? static_cast<float>(inverse) : 3.0e38f;
 }
 
 // Codes of one group and its scale (fp16 bits). Two assignment passes: with the root mean square,
@@ -136,7 +138,8 @@ QUIRE_HD inline std::uint16_t symmetric_encode(const float* x,
     xc = cross.total();
     inverse = symmetric_inverse(levels.total(), xc);
   }
-  return float_to_half(xc > 0.0 ? static_cast<float>(xx / xc) : 0.0f);
+  const float scale = xc > 0.0 ? static_cast<float>(xx / xc) : 0.0f;
+  return float_to_half(saturate_to_half_range(scale, events));
 }
 
 }  // namespace quire

@@ -73,29 +73,42 @@ inline std::uint64_t head_pages_bound(const AdmissionShape& shape, std::uint64_t
 
 namespace detail {
 
-// A controlled prompt is cut to its target after every layer: the target (or, where that cannot be
-// met, all that the policy may not drop), plus one layer before it is cut, plus one head's pages
-// while it is re-encoded.
+// A controlled prompt is cut to its target after every layer. At its peak it holds what the target
+// allows (or, where that cannot be met, all that the policy may not drop), one layer before it is
+// cut, the low pages of the head that is being re-encoded, and a page per head for rounding while
+// only some heads are cut.
 inline std::uint64_t controlled_pages(const Policy& policy,
                                       const AdmissionShape& shape,
                                       std::uint64_t tokens) {
   const std::uint64_t n = shape.outside(tokens);
-  const std::uint64_t bytes =
-      policy.byte_target > 0.0 ? target_bytes(policy, shape, tokens) : policy.budget_bytes;
-  // Records may be spread over pages with a rounding of one page per tier and head.
-  const std::uint64_t rounding = policy.byte_target > 0.0 ? 0 : shape.tier_count * shape.heads();
-  const std::uint64_t fit = bytes / shape.cost.page_bytes + rounding;
-  const std::uint64_t probation =
-      policy.min_queries > shape.window ? policy.min_queries - shape.window : 0;
-  const std::uint64_t kept_high = probation < n ? probation : n;
-  const std::uint64_t kept = policy.alpha_low > 0.0f ? head_pages_bound(shape, kept_high)
-                                                     : head_pages_bound(shape, kept_high) +
-                                                           shape.cost.pages(1, n - kept_high);
+  const ByteCost& cost = shape.cost;
+  std::uint64_t fit = 0;
+  if (policy.byte_target > 0.0) {
+    fit = target_bytes(policy, shape, tokens) / cost.page_bytes;
+  } else {  // records alone: a full page may hold fewer bytes than it has
+    std::uint64_t least = std::uint64_t{cost.tokens_per_page[0]} * cost.record_bytes[0];
+    if (shape.tier_count > 1) {
+      const std::uint64_t low = std::uint64_t{cost.tokens_per_page[1]} * cost.record_bytes[1];
+      least = low < least ? low : least;
+    }
+    fit = policy.budget_bytes / least + shape.tier_count * shape.heads();
+  }
+  // Older tokens of a prompt have been seen by tail_queries, the last ones by fewer.
+  std::uint64_t kept_high = 0;
+  if (policy.alpha_high <= 0.0f || policy.min_queries > policy.tail_queries) {
+    kept_high = n;
+  } else if (policy.min_queries > shape.window) {
+    kept_high = policy.min_queries - shape.window < n ? policy.min_queries - shape.window : n;
+  }
+  std::uint64_t kept = head_pages_bound(shape, kept_high);
+  if (!(policy.alpha_low > 0.0f) && shape.tier_count > 1) kept += cost.pages(1, n - kept_high);
   const std::uint64_t floor = kept * shape.heads();
-  const std::uint64_t all = head_pages_bound(shape, n) * shape.heads();
   const std::uint64_t resident = fit > floor ? fit : floor;
-  const std::uint64_t passing = head_pages_bound(shape, n) * (shape.kv_heads + 1);
-  return resident + passing < all ? resident + passing : all;
+  const std::uint64_t moving = shape.tier_count > 1 ? cost.pages(1, n) : 0;
+  const std::uint64_t layer = head_pages_bound(shape, n) * shape.kv_heads;
+  const std::uint64_t all = head_pages_bound(shape, n) * shape.heads();
+  const std::uint64_t peak = resident + layer + shape.heads();
+  return (peak < all ? peak : all) + moving;
 }
 
 }  // namespace detail

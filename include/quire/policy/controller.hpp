@@ -71,13 +71,20 @@ QUIRE_HD inline void add_border(BorderHistogram& histogram,
   ++histogram.drops_high[window.slot(drop_at)];
 }
 
-// Prices one head at the lower edge of every bin: adds to total[bin] its bytes with `growth` more
-// tokens in the high tier.
+// A run of lengths at which a sequence must fit: tokens that enter the high tier of every head from
+// now on, first to first + count - 1.
+struct GrowthRun {
+  std::uint32_t first = 0;
+  std::uint32_t count = 1;
+};
+
+// Prices one head at the lower edge of every bin: adds its bytes at every length of the run to
+// total [count, kControllerBins].
 inline void add_head_cost(const BorderHistogram& histogram,
                           const ControlledHead& head,
                           const ByteCost& cost,
                           bool physical,
-                          std::uint32_t growth,
+                          const GrowthRun& growth,
                           std::uint64_t* total) {
   std::uint64_t left = 0;
   std::uint64_t dropped_high = 0;
@@ -86,18 +93,20 @@ inline void add_head_cost(const BorderHistogram& histogram,
     left += histogram.leaves_high[bin];
     dropped_high += histogram.drops_high[bin];
     dropped_low += histogram.drops_low[bin];
-    const std::uint64_t high = head.high - left + growth;
     const std::uint64_t low = head.low - dropped_low + (left - dropped_high);
-    total[bin] += physical ? cost.head_bytes(high, low)
-                           : cost.head_record_bytes(high, low) + cost.fixed_bytes;
+    std::uint64_t bytes = 0;
+    std::uint64_t same_until = 0;  // pages change only when the last one is full
+    for (std::uint32_t i = 0; i < growth.count; ++i) {
+      if (i >= same_until) {
+        const std::uint64_t high = head.high - left + growth.first + i;
+        bytes = physical ? cost.head_bytes(high, low)
+                         : cost.head_record_bytes(high, low) + cost.fixed_bytes;
+        const std::uint64_t room = cost.pages(0, high) * cost.tokens_per_page[0] - high;
+        same_until = physical ? i + room + 1 : i + 1;
+      }
+      total[std::uint64_t{i} * kControllerBins + bin] += bytes;
+    }
   }
-}
-
-// The first bin whose lower edge fits the budget, kControllerBins when none does.
-inline std::uint32_t first_fitting_bin(const std::uint64_t* total, std::uint64_t budget) {
-  std::uint32_t bin = 0;
-  while (bin < kControllerBins && total[bin] > budget) ++bin;
-  return bin;
 }
 
 }  // namespace quire

@@ -30,7 +30,7 @@ enum class StepRule : std::uint32_t {
   kAppend = 1,    // the token that leaves the ring enters the high tier
   kUpstream = 2,  // DiffKV as coded: research table of five cases
   kPaper = 3,     // DiffKV as published: the leaving token is classified first
-  kClassify = 4,  // the leaving token is classified; the rest at cadence steps
+  kClassify = 4,  // the leaving token is classified by the thresholds
   kEvict = 5,     // the leaving token competes with the least significant one
 };
 
@@ -148,6 +148,20 @@ inline Status check_budgets(const Policy& policy) {
   return ok_status();
 }
 
+// Only rules that keep what the other fields promise: a budget, a probation.
+inline Status check_step_rule(const Policy& policy) {
+  const bool evicts = policy.step_rule == StepRule::kEvict;
+  if (policy.kind == PolicyKind::kEvict && !evicts)
+    return invalid("step_rule", "QUIRE_STEP_EVICT for evicting policies");
+  if (policy.kind != PolicyKind::kThreshold) return ok_status();
+  if (evicts) return invalid("step_rule", "not QUIRE_STEP_EVICT for threshold policies");
+  const bool classifies = policy.has_controller() || policy.step_rule == StepRule::kClassify;
+  if (policy.min_queries > 0 && !classifies)
+    return invalid(
+        "min_queries", "0, or QUIRE_STEP_CLASSIFY or a byte budget", 0, policy.min_queries);
+  return ok_status();
+}
+
 }  // namespace detail
 
 // Every field against its range, before a sequence opens. Names are those of quire_policy.
@@ -178,6 +192,7 @@ inline Status check_policy(const Policy& policy) {
   if (policy.statistic != Statistic::kNone && policy.tail_queries == 0) {
     return invalid("tail_queries", "at least 1 for a policy with scores", 1, 0);
   }
+  QUIRE_TRY(detail::check_step_rule(policy));
   if (policy.has_controller() && !in(policy.cadence, 1, kMaxCadence)) {
     return invalid(
         "cadence", "1 to 1024 steps with a byte budget or target", kMaxCadence, policy.cadence);

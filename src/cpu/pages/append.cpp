@@ -41,6 +41,8 @@ void append_head(const AppendCall& call, AppendUnit& unit, CodecEvents& events) 
   float v[kMaxHeadDim];
   load_row(call.k, call.k.offset(unit.sequence, 0, unit.kv_head), dim_k, k);
   load_row(call.v, call.v.offset(unit.sequence, 0, unit.kv_head), dim_v, v);
+  saturate_row(dim_k, k, events);
+  saturate_row(dim_v, v, events);
   transform_stored(view.k, dim_k, k);
   transform_stored(view.v, dim_v, v);
   RetierCounts counts = carry_out(unit, events);

@@ -22,6 +22,8 @@ void write_head(const WritePromptCall& call, std::uint32_t head, CodecEvents& ev
     if (tiers[t] == Tier::kDropped) continue;
     load_row(call.k, call.k.offset(0, t, head), high.head_dim_k, k);
     load_row(call.v, call.v.offset(0, t, head), high.head_dim_v, v);
+    saturate_row(high.head_dim_k, k, events);
+    saturate_row(high.head_dim_v, v, events);
     transform_stored(view.k, high.head_dim_k, k);
     transform_stored(view.v, high.head_dim_v, v);
     const auto tier = static_cast<std::uint32_t>(tiers[t]);

@@ -126,7 +126,7 @@ inline float exp_row(float* x, float shift, std::uint32_t count) {
   const auto minus = hn::Set(df, shift);
   const auto smallest = hn::Set(df, -87.0f);  // exp stays normal; below it is 0
   auto total = hn::Zero(df);
-  for (std::uint32_t i = count; i < kTileTokens; ++i) x[i] = -1.0e30f;
+  for (std::uint32_t i = count; i < kTileTokens; ++i) x[i] = -__builtin_inff();
   for (std::uint32_t i = 0; i < kTileTokens && i < count + lanes; i += lanes) {
     const auto below = hn::Sub(hn::LoadU(df, x + i), minus);
     const auto value =
