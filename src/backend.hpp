@@ -162,7 +162,7 @@ struct MergeCall {
   bool lse_base_2 = false;
 };
 
-// Everything the library needs of a machine. At most 16 entries (design, section 4).
+// Everything the library needs of a machine. At most 16 entries.
 struct Backend {
   const char* name;
   const char* (*target)();  // instruction set in use

@@ -138,6 +138,30 @@ Status check_append_pages(const View& view, const quire_view_append_args& a) {
   return ok_status();
 }
 
+// Tokens within the table, positions within their range, and pages that are there.
+Status check_append_place(const View& view, const quire_view_append_args& a) {
+  const TierLayout& layout = view.layout.tier[a.tier];
+  const std::uint64_t end = std::uint64_t{a.first_token} + a.count;
+  const std::uint64_t room = std::min(std::uint64_t{view.raw.table_capacity} * layout.tokens,
+                                      std::uint64_t{kMaxPosition} + 1);
+  if (end > room)
+    return fail(StatusCode::kCapacity, "count", "tokens that fit table_capacity pages", room, end);
+  const std::int64_t last = std::int64_t{a.first_position} + a.count - 1;
+  if (a.first_position < 0 || last > kMaxPosition) {
+    return invalid("first_position",
+                   "0 or more, and the last token's position up to 16777215",
+                   kMaxPosition,
+                   static_cast<std::uint64_t>(last));
+  }
+  if (!layout.fields.position && std::int64_t{a.first_position} != std::int64_t{a.first_token}) {
+    return invalid("first_position",
+                   "first_token where positions are not stored",
+                   a.first_token,
+                   static_cast<std::uint64_t>(a.first_position));
+  }
+  return check_append_pages(view, a);
+}
+
 Status append(const quire_view_append_args* args) {
   quire_view_append_args a;
   QUIRE_TRY(read_args(args, "args", 0, a));
@@ -146,28 +170,7 @@ Status append(const quire_view_append_args* args) {
   if (a.tier >= view.layout.tier_count)
     return invalid("tier", "below tier_count", view.layout.tier_count, a.tier);
   const TierLayout& layout = view.layout.tier[a.tier];
-  const std::uint64_t end = std::uint64_t{a.first_token} + a.count;
-  if (ceil_div(end, std::uint64_t{layout.tokens}) > view.raw.table_capacity) {
-    return fail(StatusCode::kCapacity,
-                "count",
-                "tokens that fit table_capacity pages",
-                std::uint64_t{view.raw.table_capacity} * layout.tokens,
-                end);
-  }
-  const std::int64_t last = std::int64_t{a.first_position} + a.count - 1;
-  if (a.first_position < 0 || last > kMaxPosition) {
-    return invalid("first_position",
-                   "0 or more, and the last token's position up to 16777215",
-                   kMaxPosition,
-                   static_cast<std::uint64_t>(last));
-  }
-  QUIRE_TRY(check_append_pages(view, a));
-  if (!layout.fields.position && std::int64_t{a.first_position} != std::int64_t{a.first_token}) {
-    return invalid("first_position",
-                   "first_token where positions are not stored",
-                   a.first_token,
-                   static_cast<std::uint64_t>(a.first_position));
-  }
+  QUIRE_TRY(check_append_place(view, a));
   RowsView k;
   RowsView v;
   QUIRE_TRY(read_rows(a.k, "k", {a.count, view.raw.kv_heads, layout.head_dim_k}, k));

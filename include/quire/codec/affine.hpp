@@ -74,7 +74,7 @@ QUIRE_HD constexpr unsigned affine_demotion_ratio(std::uint32_t from_bits, std::
 }
 
 // The scale rounds to nearest here: rounding up again would not keep the bound, since the codes
-// were made for the old scale. Error: half a step + 15 * 2^-11 of the step (design, section 5).
+// were made for the old scale. Error: half a step + 15 * 2^-11 of the step.
 QUIRE_HD inline AffineMeta affine_demote_meta(AffineMeta meta, unsigned ratio) {
   const float scale = half_to_float(meta.scale) * static_cast<float>(ratio);
   return {float_to_half(scale), meta.zero};

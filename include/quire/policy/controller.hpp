@@ -4,7 +4,7 @@
 // which it is dropped. The controller keeps histograms of both per head, prices every candidate
 // factor with whole pages of every head, and takes the smallest factor that fits. Two levels of
 // 256 bins resolve the factor to 2^-10 relative. All integers and comparisons, so equal on every
-// backend (setting A of quire_budget; docs/policies.md).
+// backend (docs/policies.md).
 #pragma once
 
 #include <cstdint>

@@ -64,7 +64,7 @@ struct Policy {
   double byte_target = 0.0;         // physical bytes as a share of fp16's
   bool grows = false;               // kEvict: the budget holds for the prompt, decode appends
 
-  // A global factor on the thresholds is found by bisection.
+  // A global factor on the thresholds is found (controller.hpp).
   QUIRE_HD bool has_controller() const {
     return kind == PolicyKind::kThreshold && (byte_target > 0.0 || budget_bytes > 0);
   }
