@@ -25,7 +25,7 @@ unsigned bit_of(const std::vector<std::uint8_t>& plane,
                 std::uint32_t element,
                 unsigned bit) {
   const std::uint32_t at = element * bits + bit;
-  return (plane[at / 8] >> (at % 8)) & 1u;
+  return (unsigned{plane[at / 8]} >> (at % 8)) & 1u;
 }
 
 TEST_CASE("packed codes come back for every width and head dim", "[codec][planes]") {
@@ -62,7 +62,7 @@ TEST_CASE("bit j of a code is bit j of its element in its plane", "[codec][plane
       for (unsigned b = 0; b < bits; ++b) {
         const unsigned stored = b < low_bits ? bit_of(planes.low, low_bits, e, b)
                                              : bit_of(planes.high, high_bits, e, b - low_bits);
-        REQUIRE(stored == ((codes[e] >> b) & 1u));
+        REQUIRE(stored == ((unsigned{codes[e]} >> b) & 1u));
       }
     }
   }
