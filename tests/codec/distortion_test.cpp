@@ -1,6 +1,6 @@
-// Relative squared errors on model data. Oracle: figures of an independent implementation (numpy, in
-// double), and where ours differ from its codecs, expectations derived by
-// numerical integration (support/codec_normal.hpp).
+// Relative squared errors on model data. Oracle: figures of an independent implementation (numpy,
+// in double), and where ours differ from its codecs, expectations derived by numerical integration
+// (support/codec_normal.hpp).
 #include <cmath>
 #include <vector>
 
@@ -175,9 +175,9 @@ TEST_CASE("rotated symmetric errors are those that integration predicts", "[code
   }
 }
 
-// One assignment pass with the unbiased scale gives 0.1304, 0.0347 and 0.00927 (the same independent
-// implementation), the scale of least squares 0.1151 and so on but a slope below 1. The second pass may only
-// make it better; cos = 0.9404, 0.9829, 0.9953 are the scores' cosines.
+// One assignment pass with the unbiased scale gives 0.1304, 0.0347 and 0.00927 (the same
+// independent implementation), the scale of least squares 0.1151 and so on but a slope below 1. The
+// second pass may only make it better; cos = 0.9404, 0.9829, 0.9953 are the scores' cosines.
 TEST_CASE("two assignment passes are not worse than the published single pass",
           "[codec][distortion]") {
   const struct {
