@@ -22,6 +22,8 @@ HeadView CacheState::view(std::int32_t slot,
   v.tier_count = group.layout.tier_count;
   v.tokens[0] = head_states[index].tokens[0];
   v.tokens[1] = head_states[index].tokens[1];
+  for (std::uint32_t t = 0; t < v.tier_count; ++t)
+    v.frozen[t] = head_states[index].shared_pages[t] * v.tiers[t].tokens;
   v.row = table.row(index);
   v.space = space;
   v.head = HeadId{0};  // a page of this cache belongs to one head
@@ -73,18 +75,43 @@ AdmissionShape CacheState::admission(const Policy& policy) const {
   return shape;
 }
 
-void CacheState::enter_page(std::int32_t slot,
-                            std::uint64_t index,
-                            std::uint32_t tier,
-                            PageId page) {
+void CacheState::append_page(std::int32_t slot,
+                             std::uint64_t index,
+                             std::uint32_t tier,
+                             PageId page) {
   const std::uint64_t chunks_before = table.free_chunks.free_count();
   set_page(table, index, tier, head_states[index].pages[tier], page);
   ++head_states[index].pages[tier];
   const std::uint64_t taken = chunks_before - table.free_chunks.free_count();
   ++slots[slot].live_pages;
   slots[slot].chunks += taken;
-  counters.live_pages.fetch_add(1, std::memory_order_relaxed);
   counters.chunks.fetch_add(taken, std::memory_order_relaxed);
+}
+
+void CacheState::enter_page(std::int32_t slot,
+                            std::uint64_t index,
+                            std::uint32_t tier,
+                            PageId page) {
+  append_page(slot, index, tier, page);
+  if (page_holders != nullptr) page_holders[page.value] = 1;
+  counters.live_pages.fetch_add(1, std::memory_order_relaxed);
+}
+
+void CacheState::share_page(std::int32_t slot,
+                            std::uint64_t index,
+                            std::uint32_t tier,
+                            PageId page) {
+  append_page(slot, index, tier, page);
+  if (++page_holders[page.value] == 2)
+    counters.shared_pages.fetch_add(1, std::memory_order_relaxed);
+}
+
+// True when nobody holds the page any more.
+bool CacheState::let_go(PageId page) {
+  if (page_holders == nullptr) return true;
+  const std::uint32_t left = --page_holders[page.value];
+  if (left == 1) counters.shared_pages.fetch_sub(1, std::memory_order_relaxed);
+  return left == 0;
 }
 
 std::uint32_t CacheState::shrink(std::int32_t slot,
@@ -93,19 +120,37 @@ std::uint32_t CacheState::shrink(std::int32_t slot,
                                  std::uint32_t keep) {
   HeadState& state = head_states[index];
   const std::uint64_t chunks_before = table.free_chunks.free_count();
-  std::uint32_t returned = 0;
+  std::uint32_t freed = 0;
   while (state.pages[tier] > keep) {
     const std::uint32_t last = --state.pages[tier];
-    free_pages.put(table.row(index).page(tier, last).value);
+    const PageId page = table.row(index).page(tier, last);
+    if (let_go(page)) {
+      free_pages.put(page.value);
+      ++freed;
+    }
+    --slots[slot].live_pages;
     drop_chunk_if_empty(table, index, tier, last, state.pages[1 - tier]);
-    ++returned;
   }
   const std::uint64_t given = table.free_chunks.free_count() - chunks_before;
-  slots[slot].live_pages -= returned;
   slots[slot].chunks -= given;
-  counters.live_pages.fetch_sub(returned, std::memory_order_relaxed);
+  counters.live_pages.fetch_sub(freed, std::memory_order_relaxed);
   counters.chunks.fetch_sub(given, std::memory_order_relaxed);
-  return returned;
+  return freed;
+}
+
+// A page is held by nobody else only if that is true of all pages behind it: a fork takes all of a
+// row, and a row loses no page while it is shared.
+void CacheState::refresh_shared(std::int32_t slot) {
+  if (page_holders == nullptr) return;
+  for (std::uint64_t i = row(slot, 0, 0); i < row(slot, 0, 0) + group.heads(); ++i) {
+    HeadState& state = head_states[i];
+    for (std::uint32_t t = 0; t < group.layout.tier_count; ++t) {
+      std::uint32_t& shared = state.shared_pages[t];
+      const std::uint32_t before = shared;
+      while (shared > 0 && page_holders[table.row(i).page(t, shared - 1).value] == 1) --shared;
+      if (shared != before) state.lowest_length = -1;  // there are more tokens to choose from
+    }
+  }
 }
 
 std::uint32_t CacheState::release_empty(std::int32_t slot, std::uint64_t index) {
@@ -118,12 +163,19 @@ std::uint32_t CacheState::release_empty(std::int32_t slot, std::uint64_t index) 
 }
 
 void CacheState::release_all(std::int32_t slot) {
+  refresh_shared(slot);
   for (std::uint64_t i = row(slot, 0, 0); i < row(slot, 0, 0) + group.heads(); ++i) {
-    const std::uint32_t none[kMaxTiers] = {};
-    add_tier_tokens(slots[slot], head_states[i].tokens, none);
-    head_states[i].tokens[0] = 0;
-    head_states[i].tokens[1] = 0;
-    head_states[i].lowest_length = -1;
+    HeadState& state = head_states[i];
+    for (std::uint32_t t = 0; t < group.layout.tier_count; ++t) {
+      // Tokens of shared pages are still there.
+      const std::uint64_t gone =
+          state.tokens[t] - std::uint64_t{state.shared_pages[t]} * group.layout.tier[t].tokens;
+      slots[slot].tier_tokens[t] -= state.tokens[t];
+      counters.tier_tokens[t].fetch_sub(gone, std::memory_order_relaxed);
+      state.tokens[t] = 0;
+      state.shared_pages[t] = 0;
+    }
+    state.lowest_length = -1;
     release_empty(slot, i);
   }
 }

@@ -50,6 +50,7 @@ struct Maxima {
   std::uint32_t directory_length = 0;  // chunks in a row
   std::uint64_t chunks = 0;
   bool saturate = false;
+  bool sharing = false;  // pages may be held by several sequences
 
   std::uint64_t rows(const Group& group) const { return std::uint64_t{sequences} * group.heads(); }
 };
@@ -89,6 +90,7 @@ inline float initial_factor(const Policy& policy) { return policy.has_controller
 struct Counters {
   std::atomic<std::uint64_t> sequences{0};
   std::atomic<std::uint64_t> live_pages{0};
+  std::atomic<std::uint64_t> shared_pages{0};
   std::atomic<std::uint64_t> promised{0};
   std::atomic<std::uint64_t> chunks{0};
   std::atomic<std::uint64_t> tier_tokens[kMaxTiers]{};
@@ -125,6 +127,7 @@ struct CacheState {
   Maxima max;
   const Backend* backend = nullptr;
   FreeList free_pages;
+  std::uint32_t* page_holders = nullptr;  // [pages] rows that hold a page; nullptr without sharing
   PageTable table;
   HeadState* head_states = nullptr;  // [sequences, layers, kv_heads]
   std::uint8_t* rings = nullptr;     // [sequences, layers, kv_heads] blocks
@@ -164,13 +167,17 @@ struct CacheState {
 
   AdmissionShape admission(const Policy& policy) const;
 
-  // Pages of a row. take_rows_page enters `count` pages that take_ids() gave; return_pages cuts a
-  // row down to `keep` pages.
+  // Pages of a row. enter_page puts a page of its own at the end of a tier, share_page one that
+  // another row holds; shrink cuts a tier down to `keep` pages and returns how many became free.
   void enter_page(std::int32_t slot, std::uint64_t row, std::uint32_t tier, PageId page);
+  void share_page(std::int32_t slot, std::uint64_t row, std::uint32_t tier, PageId page);
   std::uint32_t shrink(std::int32_t slot,
                        std::uint64_t row,
                        std::uint32_t tier,
                        std::uint32_t keep);
+
+  // Forgets of a sequence's shared pages those that nobody else holds any more.
+  void refresh_shared(std::int32_t slot);
 
   // Both tiers of a head to what its tokens need; returns the pages that went back.
   std::uint32_t release_empty(std::int32_t slot, std::uint64_t row);
@@ -183,6 +190,10 @@ struct CacheState {
 
   void set_credit(Slot& slot, std::uint64_t pages);
   void add_tier_tokens(Slot& slot, const std::uint32_t* before, const std::uint32_t* after);
+
+ private:
+  void append_page(std::int32_t slot, std::uint64_t row, std::uint32_t tier, PageId page);
+  bool let_go(PageId page);
 };
 
 // The slot, if it is open in one of the allowed states (bits 1 << state).

@@ -96,6 +96,7 @@ void carve(const Group& group, const Maxima& max, Carver& carver, CacheState* ca
   auto* appended = carver.host.take<std::uint8_t>(group.layers);
   auto* scored = carver.host.take<std::uint8_t>(group.layers);
   auto* free_pages = carver.tables.take<std::int32_t>(max.pages);
+  auto* holders = carver.tables.take<std::uint32_t>(max.sharing ? max.pages : 0);
   auto* free_chunks = carver.tables.take<std::int32_t>(max.chunks);
   auto* chunks = carver.tables.take<std::int32_t>(max.chunks * kChunkPages);
   auto* directories = carver.tables.take<std::int32_t>(rows * max.directory_length);
@@ -108,6 +109,7 @@ void carve(const Group& group, const Maxima& max, Carver& carver, CacheState* ca
   cache->step.scored = scored;
   cache->step.plans = plans;
   cache->free_pages = make_free_list(free_pages, max.pages);
+  cache->page_holders = max.sharing ? holders : nullptr;
   cache->table.free_chunks = make_free_list(free_chunks, max.chunks);
   cache->table.chunks = chunks;
   cache->table.directories = directories;
@@ -185,6 +187,7 @@ Status resolve(const quire_cache_desc& desc, Group& group, Maxima& max) {
   max.splits = desc.max_splits == 0 ? 1 : desc.max_splits;
   max.pages = desc.pages;
   max.saturate = (desc.flags & QUIRE_CACHE_SATURATE) != 0;
+  max.sharing = (desc.flags & QUIRE_CACHE_SHARING) != 0;
   // A full sequence in every tier: a cadence step takes pages of the low tier before it returns
   // those of the high one.
   std::uint64_t row_pages = 2;
@@ -194,7 +197,9 @@ Status resolve(const quire_cache_desc& desc, Group& group, Maxima& max) {
   }
   const std::uint64_t bounded = row_pages < max.pages + 2 ? row_pages : max.pages + 2;
   max.directory_length = static_cast<std::uint32_t>(ceil_div(bounded, std::uint64_t{kChunkPages}));
-  max.chunks = chunk_bound(max.rows(group), max.pages);
+  // A shared page stands in several rows, so pages do not bound what rows hold.
+  max.chunks = max.sharing ? max.rows(group) * max.directory_length
+                           : chunk_bound(max.rows(group), max.pages);
   return ok_status();
 }
 
@@ -224,7 +229,7 @@ extern "C" quire_status quire_cache_sizes_get(const quire_cache_desc* desc,
                                               quire_cache_sizes* sizes) {
   return quire::guarded(quire::error_of(desc), [&]() -> Status {
     quire_cache_desc d;
-    QUIRE_TRY(quire::read_args(desc, "desc", QUIRE_CACHE_SATURATE, d));
+    QUIRE_TRY(quire::read_args(desc, "desc", QUIRE_CACHE_SATURATE | QUIRE_CACHE_SHARING, d));
     quire_cache_sizes out;
     QUIRE_TRY(quire::read_args<quire_cache_sizes>(sizes, "sizes", 0xffffffffu, out));
     quire::Group group;
@@ -241,7 +246,7 @@ extern "C" quire_status quire_cache_create(const quire_cache_desc* desc,
                                            quire_cache** cache) {
   return quire::guarded(quire::error_of(desc), [&]() -> Status {
     quire_cache_desc d;
-    QUIRE_TRY(quire::read_args(desc, "desc", QUIRE_CACHE_SATURATE, d));
+    QUIRE_TRY(quire::read_args(desc, "desc", QUIRE_CACHE_SATURATE | QUIRE_CACHE_SHARING, d));
     quire_cache_memory m;
     QUIRE_TRY(quire::read_args(memory, "memory", 0, m));
     if (cache == nullptr) return quire::invalid("cache", "not NULL");

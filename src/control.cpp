@@ -34,7 +34,8 @@ class ControlLevel {
         add_head(window, layer, head, run);
     }
     for (std::uint32_t i = 0; i < run.count; ++i) {
-      const std::uint64_t allowed = budget_at(cache_, request_, run.first + i);
+      const std::uint64_t allowed =
+          budget_at(cache_, request_, run.first + i) + budget_.others_bytes;
       for (std::uint32_t bin = 0; bin < kControllerBins; ++bin)
         fits_[bin] = fits_[bin] && totals_[i * kControllerBins + bin] <= allowed;
     }
@@ -49,7 +50,7 @@ class ControlLevel {
     const HeadState& state = cache_.head_state(request_.slot, layer, head);
     histogram_ = BorderHistogram{};
     for (std::uint32_t tier = 0; tier < view.tier_count; ++tier) {
-      for (std::uint32_t i = 0; i < view.tokens[tier]; ++i) {
+      for (std::uint32_t i = view.frozen[tier]; i < view.tokens[tier]; ++i) {
         const TokenPlace place = place_of(view, tier, i);
         if (rule.on_probation(place.position())) continue;
         add_border(histogram_,
@@ -73,6 +74,25 @@ class ControlLevel {
   std::uint64_t totals_[kMoments * kControllerBins];
 };
 
+// What the other holders of a sequence's shared pages answer for.
+std::uint64_t bytes_of_others(const CacheState& cache, std::int32_t slot, bool physical) {
+  if (cache.page_holders == nullptr) return 0;
+  std::uint64_t bytes = 0;
+  const std::uint64_t first = cache.row(slot, 0, 0);
+  for (std::uint64_t row = first; row < first + cache.group.heads(); ++row) {
+    for (std::uint32_t t = 0; t < cache.group.layout.tier_count; ++t) {
+      const TierLayout& tier = cache.group.layout.tier[t];
+      const std::uint64_t page =
+          physical ? cache.group.layout.page_bytes : std::uint64_t{tier.tokens} * tier.record_bytes;
+      for (std::uint32_t p = 0; p < cache.head_states[row].shared_pages[t]; ++p) {
+        const PageId id = cache.table.row(row).page(t, p);
+        bytes += page - ceil_div(page, std::uint64_t{cache.page_holders[id.value]});
+      }
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 ControlBudget ControlBudget::of(const CacheState& cache, const ControlRequest& request) {
@@ -85,6 +105,7 @@ ControlBudget ControlBudget::of(const CacheState& cache, const ControlRequest& r
     const std::uint64_t ring = std::uint64_t{shape.sinks} + shape.window;
     budget.cost.fixed_bytes = ring * shape.ring_record_bytes;
   }
+  budget.others_bytes = bytes_of_others(cache, request.slot, budget.physical);
   budget.rest_bytes =
       std::uint64_t{shape.layers - request.layers} * shape.kv_heads * budget.cost.fixed_bytes;
   return budget;

@@ -34,7 +34,8 @@ bool within_budget(const CacheState& cache, const ControlRequest& request, Count
 struct ControlBudget {
   ByteCost cost;
   bool physical = true;
-  std::uint64_t rest_bytes = 0;  // of heads in layers that are not priced by tokens
+  std::uint64_t rest_bytes = 0;    // of heads in layers that are not priced by tokens
+  std::uint64_t others_bytes = 0;  // of shared pages: each of h holders answers for 1/h of a page
 
   static ControlBudget of(const CacheState& cache, const ControlRequest& request);
   std::uint64_t head_bytes(std::uint64_t high, std::uint64_t low) const {
@@ -63,7 +64,8 @@ bool within_budget(const CacheState& cache, const ControlRequest& request, Count
     }
   }
   for (std::uint32_t i = 0; i < moments; ++i) {
-    if (total[i] > budget_at(cache, request, request.first_growth + i)) return false;
+    const std::uint64_t allowed = budget_at(cache, request, request.first_growth + i);
+    if (total[i] > allowed + budget.others_bytes) return false;
   }
   return true;
 }

@@ -54,6 +54,7 @@ void fill_stats(const CacheState& cache, quire_stats& out) {
   out.values_saturated = get(c.saturated);
   out.shortages = get(c.shortages);
   out.steps = get(c.steps);
+  out.shared_pages = get(c.shared_pages);
 }
 
 void fill_info(const CacheState& cache, std::int32_t slot, quire_seq_info& out) {

@@ -43,6 +43,16 @@ Status check_head(const CacheState& cache,
   }
   Status status = ok_status();
   const HeadView view = cache.view(call.slot, layer, head, s.tokens);
+  for (std::uint32_t tier = 0; tier < view.tier_count; ++tier) {
+    for (std::uint32_t i = 0; i < view.frozen[tier]; ++i) {
+      const std::int32_t p = place_of(view, tier, i).position();
+      if (tiers[p] == tier || tiers[p] == static_cast<std::uint8_t>(Tier::kKeep)) continue;
+      return invalid("tiers",
+                     "255 or its own tier for a token in a page that other sequences hold",
+                     tier,
+                     static_cast<std::uint64_t>(p));
+    }
+  }
   count_retier(view, [&](float, std::int32_t p, Tier now) {
     const auto to = static_cast<Tier>(tiers[p]);
     if (to == Tier::kHigh && now == Tier::kLow) {
@@ -140,6 +150,7 @@ extern "C" quire_status quire_plan_apply(quire_cache* cache, const quire_plan_ap
           quire::StatusCode::kUnsupported, "tiers", "a layout without QUIRE_LAYOUT_NO_POSITION");
     }
     if (a.tiers == nullptr) return quire::invalid("tiers", "not NULL");
+    cache->refresh_shared(a.slot);
     return quire::replan(*cache, {a.slot, a.first_layer, a.layer_count, a.tiers});
   });
 }

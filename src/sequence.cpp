@@ -1,10 +1,67 @@
-// Opening and closing sequences.
+#include "src/sequence.hpp"
+
 #include <cmath>
 
 #include "src/args.hpp"
-#include "src/cache.hpp"
 
 namespace quire {
+Status check_thresholds(const Group& group,
+                        const Policy& policy,
+                        const quire_threshold* thresholds,
+                        std::uint64_t count) {
+  const bool needs_low = policy.kind == PolicyKind::kThreshold && group.layout.tier_count < 2;
+  if (needs_low && policy.alpha_high != policy.alpha_low) {
+    return invalid("policy.alpha_low", "equal to alpha_high in a layout without a low tier");
+  }
+  if (count > 0 && thresholds == nullptr) return invalid("thresholds", "not NULL");
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const quire_threshold& t = thresholds[i];
+    if (t.layer != QUIRE_ALL && t.layer >= group.layers) {
+      return invalid("thresholds.layer", "below layers, or QUIRE_ALL", group.layers, t.layer);
+    }
+    if (t.head != QUIRE_ALL && t.head >= group.kv_heads) {
+      return invalid("thresholds.head", "below kv_heads, or QUIRE_ALL", group.kv_heads, t.head);
+    }
+    QUIRE_TRY(detail::check_thresholds(t.alpha_high, t.alpha_low));
+    if (needs_low && t.alpha_high != t.alpha_low) {
+      return invalid("thresholds.alpha_low", "equal to alpha_high in a layout without a low tier");
+    }
+  }
+  return ok_status();
+}
+
+Status find_free_slot(const CacheState& cache, std::int32_t* slot) {
+  std::uint32_t index = 0;
+  while (index < cache.max.sequences && cache.slots[index].state != SeqState::kClosed) ++index;
+  if (index == cache.max.sequences) {
+    return fail(StatusCode::kCapacity,
+                "max_sequences",
+                "sequences open at once",
+                std::uint64_t{index} + 1,
+                index);
+  }
+  *slot = static_cast<std::int32_t>(index);
+  return ok_status();
+}
+
+void set_thresholds(CacheState& cache,
+                    std::int32_t slot,
+                    const quire_threshold* thresholds,
+                    std::uint64_t count) {
+  for (std::uint32_t layer = 0; layer < cache.group.layers; ++layer) {
+    for (std::uint32_t head = 0; head < cache.group.kv_heads; ++head) {
+      HeadState& state = cache.head_state(slot, layer, head);
+      for (std::uint64_t i = 0; i < count; ++i) {
+        const quire_threshold& t = thresholds[i];
+        if ((t.layer != QUIRE_ALL && t.layer != layer) || (t.head != QUIRE_ALL && t.head != head))
+          continue;
+        state.alpha_high = t.alpha_high;
+        state.alpha_low = t.alpha_low;
+      }
+    }
+  }
+}
+
 namespace {
 
 struct OpenRequest {
@@ -46,30 +103,6 @@ Status check_fit(const Group& group, const Policy& policy) {
   return ok_status();
 }
 
-Status check_overrides(const Group& group, const OpenRequest& request) {
-  const bool needs_low =
-      request.policy.kind == PolicyKind::kThreshold && group.layout.tier_count < 2;
-  if (needs_low && request.policy.alpha_high != request.policy.alpha_low) {
-    return invalid("policy.alpha_low", "equal to alpha_high in a layout without a low tier");
-  }
-  if (request.threshold_count > 0 && request.thresholds == nullptr)
-    return invalid("thresholds", "not NULL");
-  for (std::uint64_t i = 0; i < request.threshold_count; ++i) {
-    const quire_threshold& t = request.thresholds[i];
-    if (t.layer != QUIRE_ALL && t.layer >= group.layers) {
-      return invalid("thresholds.layer", "below layers, or QUIRE_ALL", group.layers, t.layer);
-    }
-    if (t.head != QUIRE_ALL && t.head >= group.kv_heads) {
-      return invalid("thresholds.head", "below kv_heads, or QUIRE_ALL", group.kv_heads, t.head);
-    }
-    QUIRE_TRY(detail::check_thresholds(t.alpha_high, t.alpha_low));
-    if (needs_low && t.alpha_high != t.alpha_low) {
-      return invalid("thresholds.alpha_low", "equal to alpha_high in a layout without a low tier");
-    }
-  }
-  return ok_status();
-}
-
 Status check_offset(const float* offset, std::uint64_t count, bool wanted, const char* name) {
   if (offset == nullptr) return ok_status();
   if (!wanted) return invalid(name, "NULL: the format has no QUIRE_TRANSFORM_OFFSET");
@@ -98,42 +131,25 @@ void write_offsets(CacheState& cache, std::int32_t slot, const OpenRequest& requ
   }
 }
 
-void write_thresholds(CacheState& cache, std::int32_t slot, const OpenRequest& request) {
-  for (std::uint32_t layer = 0; layer < cache.group.layers; ++layer) {
-    for (std::uint32_t head = 0; head < cache.group.kv_heads; ++head) {
-      HeadState& state = cache.head_state(slot, layer, head);
-      state = HeadState{};
-      state.lowest_length = -1;
-      state.alpha_high = request.policy.alpha_high;
-      state.alpha_low = request.policy.alpha_low;
-      for (std::uint64_t i = 0; i < request.threshold_count; ++i) {
-        const quire_threshold& t = request.thresholds[i];
-        if ((t.layer != QUIRE_ALL && t.layer != layer) || (t.head != QUIRE_ALL && t.head != head))
-          continue;
-        state.alpha_high = t.alpha_high;
-        state.alpha_low = t.alpha_low;
-      }
-    }
+void reset_heads(CacheState& cache, std::int32_t slot, const Policy& policy) {
+  for (std::uint64_t i = 0; i < cache.group.heads(); ++i) {
+    HeadState& state = cache.head_states[cache.row(slot, 0, 0) + i];
+    state = HeadState{};
+    state.lowest_length = -1;
+    state.alpha_high = policy.alpha_high;
+    state.alpha_low = policy.alpha_low;
   }
 }
 
 Status open(CacheState& cache, const OpenRequest& request, std::int32_t* slot) {
   const Group& g = cache.group;
   QUIRE_TRY(check_fit(g, request.policy));
-  QUIRE_TRY(check_overrides(g, request));
+  QUIRE_TRY(check_thresholds(g, request.policy, request.thresholds, request.threshold_count));
   QUIRE_TRY(check_offset(request.k_offset, g.heads() * g.dim_k, g.ring.has_k_offset, "k_offset"));
   QUIRE_TRY(check_offset(request.v_offset, g.heads() * g.dim_v, g.ring.has_v_offset, "v_offset"));
-  std::uint32_t index = 0;
-  while (index < cache.max.sequences && cache.slots[index].state != SeqState::kClosed) ++index;
-  if (index == cache.max.sequences) {
-    return fail(StatusCode::kCapacity,
-                "max_sequences",
-                "sequences open at once",
-                std::uint64_t{index} + 1,
-                index);
-  }
-  const auto id = static_cast<std::int32_t>(index);
-  Slot& s = cache.slots[index];
+  std::int32_t id = 0;
+  QUIRE_TRY(find_free_slot(cache, &id));
+  Slot& s = cache.slots[id];
   s = Slot{};
   s.state = SeqState::kOpen;
   s.policy = request.policy;
@@ -143,7 +159,8 @@ Status open(CacheState& cache, const OpenRequest& request, std::int32_t* slot) {
              request.policy.recent_window + g.max_draft};
   s.given_k_offset = request.k_offset != nullptr;
   s.given_v_offset = request.v_offset != nullptr;
-  write_thresholds(cache, id, request);
+  reset_heads(cache, id, request.policy);
+  set_thresholds(cache, id, request.thresholds, request.threshold_count);
   write_offsets(cache, id, request);
   cache.counters.sequences.fetch_add(1, std::memory_order_relaxed);
   *slot = id;

@@ -99,6 +99,7 @@ Status step_begin(CacheState& cache, const BeginCall& call) {
     step.slots[i] = StepSlot{};
     step.slots[i].slot = call.slots[i];
     if (call.slots[i] < 0) continue;
+    cache.refresh_shared(call.slots[i]);
     if (call.plan != nullptr) {
       QUIRE_TRY(plan_from_moves(cache, i, call.plan, call.plan_count));
     } else {

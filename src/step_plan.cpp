@@ -21,7 +21,7 @@ Lowest lowest_of(const HeadView& view,
     lowest.index = state.lowest_index[tier];
     return lowest;
   }
-  for (std::uint32_t i = 0; i < view.tokens[tier]; ++i) {
+  for (std::uint32_t i = view.frozen[tier]; i < view.tokens[tier]; ++i) {
     const TokenPlace place = place_of(view, tier, i);
     lowest.consider(rule.significance_at(place.score(), place.position()),
                     place.position(),
@@ -173,6 +173,12 @@ Status add_move(const HeadView& view, const PlanMove& move, std::int32_t leaving
   if (found.tier >= view.tier_count) {
     return invalid("plan.position",
                    "a token in the pages of that head",
+                   0,
+                   static_cast<std::uint64_t>(move.position));
+  }
+  if (found.index < view.frozen[found.tier]) {
+    return invalid("plan.position",
+                   "a token in a page that no other sequence holds",
                    0,
                    static_cast<std::uint64_t>(move.position));
   }

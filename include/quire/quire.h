@@ -3,7 +3,7 @@
  * Call order of a cache:
  *
  *   quire_layout_make -> quire_cache_sizes_get -> quire_cache_create(caller's memory)
- *   between steps: quire_seq_open, quire_seq_close, quire_plan_apply, quire_extend
+ *   between steps: quire_seq_open, quire_seq_fork, quire_seq_close, quire_plan_apply, quire_extend
  *   prompt:        quire_prefill_begin; per layer quire_prefill_layer; quire_prefill_end
  *   step:          quire_step_begin(batch); per layer quire_append, quire_attention; quire_step_end
  *   any time:      quire_stats_get, quire_seq_info_get, quire_query, quire_gather, quire_explain
@@ -261,8 +261,10 @@ typedef struct quire_group_desc {
   {sizeof(quire_group_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, QUIRE_LAYOUT_DESC_INIT, 0}
 
 enum quire_cache_flag {
-  QUIRE_CACHE_SATURATE = 1 /* numbers beyond +-65504 in K and V saturate and are counted, instead of
-                              being refused; NaN and Inf are always refused */
+  QUIRE_CACHE_SATURATE = 1, /* numbers beyond +-65504 in K and V saturate and are counted, instead of
+                               being refused; NaN and Inf are always refused */
+  QUIRE_CACHE_SHARING = 2   /* sequences may share pages (quire_seq_fork): page tables for every row at
+                               its longest, and 4 bytes per page of the pool */
 };
 
 typedef struct quire_cache_desc {
@@ -344,6 +346,25 @@ typedef struct quire_seq_open_args {
 
 /* Opens an empty sequence in the lowest free slot. Slots are stable until closed. */
 QUIRE_API quire_status quire_seq_open(quire_cache* cache, const quire_seq_open_args* args, int32_t* slot);
+
+typedef struct quire_seq_fork_args {
+  uint32_t struct_size;
+  uint32_t flags;
+  int32_t slot;                      /* the parent: open, between steps */
+  uint32_t reserved;
+  const quire_threshold* thresholds; /* of the child, over those of the parent */
+  uint64_t threshold_count;
+  quire_error* error;
+} quire_seq_fork_args;
+#define QUIRE_SEQ_FORK_ARGS_INIT {sizeof(quire_seq_fork_args), 0, 0, 0, 0, 0, 0}
+
+/* Opens a second sequence with everything that the parent holds, in the lowest free slot. Needs
+ * QUIRE_CACHE_SHARING. Full pages are shared: as long as two sequences hold a page, its codes, scores
+ * and tiers are frozen and its tokens protected, beyond any budget (against bytes, each of n holders
+ * answers for 1/n of a page). The ring and the open page of each tier are copied, which is what a fork takes from the pool (at most layers x kv_heads x tiers pages).
+ * Cost: those bytes and 4 per shared page. Errors: BAD_STATE, CAPACITY (no free slot), OUT_OF_PAGES,
+ * UNSUPPORTED (a cache without sharing), INVALID_ARGUMENT (thresholds). */
+QUIRE_API quire_status quire_seq_fork(quire_cache* cache, const quire_seq_fork_args* args, int32_t* slot);
 
 /* Closes a sequence in any state but "in step" and returns its pages. */
 QUIRE_API quire_status quire_seq_close(quire_cache* cache, int32_t slot, quire_error* error);
@@ -583,8 +604,9 @@ typedef struct quire_stats {
   uint64_t values_saturated;
   uint64_t shortages;       /* calls refused for want of pages */
   uint64_t steps;
+  uint64_t shared_pages;    /* live pages that several sequences hold, each counted once */
 } quire_stats;
-#define QUIRE_STATS_INIT {sizeof(quire_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0}
+#define QUIRE_STATS_INIT {sizeof(quire_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0}
 
 QUIRE_API quire_status quire_stats_get(const quire_cache* cache, quire_stats* stats);
 

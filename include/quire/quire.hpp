@@ -90,6 +90,14 @@ class Cache {
   Result open(quire_seq_open_args args, std::int32_t* slot) const {
     return with_error(args, [&](const auto* a) { return quire_seq_open(cache_, a, slot); });
   }
+  Result fork(std::int32_t parent, std::int32_t* slot) const {
+    quire_seq_fork_args args = QUIRE_SEQ_FORK_ARGS_INIT;
+    args.slot = parent;
+    return fork(args, slot);
+  }
+  Result fork(quire_seq_fork_args args, std::int32_t* slot) const {
+    return with_error(args, [&](const auto* a) { return quire_seq_fork(cache_, a, slot); });
+  }
   Result close(std::int32_t slot) const {
     return Result::of([&](quire_error* e) { return quire_seq_close(cache_, slot, e); });
   }

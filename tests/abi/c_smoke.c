@@ -100,6 +100,7 @@ static void start(world* w) {
   CHECK_OK(quire_layout_make(&w->group.layout, &layout));
   CHECK(layout.tier_count == 2 && layout.page_bytes > 0);
   w->group.layout.error = NULL;
+  w->desc.flags = QUIRE_CACHE_SHARING;
   w->desc.max_sequences = 2;
   w->desc.max_tokens = 2 * TOKENS;
   w->desc.groups = &w->group;
@@ -214,6 +215,16 @@ static void read_back(world* w) {
   query.count = &count;
   CHECK_OK(quire_query(w->cache, &query));
   CHECK(count > 0 && count <= TOKENS + 1);
+}
+
+static void share(world* w) {
+  quire_seq_fork_args fork = QUIRE_SEQ_FORK_ARGS_INIT;
+  int32_t child = -1;
+  fork.slot = w->slot;
+  fork.error = &w->error;
+  CHECK_OK(quire_seq_fork(w->cache, &fork, &child));
+  CHECK(child >= 0 && child != w->slot);
+  CHECK_OK(quire_seq_close(w->cache, child, &w->error));
 }
 
 static void look(world* w) {
@@ -339,6 +350,7 @@ int main(void) {
   prompt(&w);
   step(&w);
   read_back(&w);
+  share(&w);
   look(&w);
   plain(&w);
   pages(&w);

@@ -51,6 +51,7 @@ int main(void) {
   CHECK(quire_cache_sizes, QUIRE_CACHE_SIZES_INIT);
   CHECK(quire_cache_memory, QUIRE_CACHE_MEMORY_INIT);
   CHECK(quire_seq_open_args, QUIRE_SEQ_OPEN_ARGS_INIT);
+  CHECK(quire_seq_fork_args, QUIRE_SEQ_FORK_ARGS_INIT);
   CHECK(quire_prefill_layer_args, QUIRE_PREFILL_LAYER_ARGS_INIT);
   CHECK(quire_step_begin_args, QUIRE_STEP_BEGIN_ARGS_INIT);
   CHECK(quire_append_args, QUIRE_APPEND_ARGS_INIT);

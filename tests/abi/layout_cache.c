@@ -140,6 +140,15 @@ AT(quire_seq_open_args, k_offset, 32);
 AT(quire_seq_open_args, v_offset, 40);
 AT(quire_seq_open_args, error, 48);
 
+SIZE(quire_seq_fork_args, 40);
+AT(quire_seq_fork_args, struct_size, 0);
+AT(quire_seq_fork_args, flags, 4);
+AT(quire_seq_fork_args, slot, 8);
+AT(quire_seq_fork_args, reserved, 12);
+AT(quire_seq_fork_args, thresholds, 16);
+AT(quire_seq_fork_args, threshold_count, 24);
+AT(quire_seq_fork_args, error, 32);
+
 SIZE(quire_rows, 40);
 AT(quire_rows, data, 0);
 AT(quire_rows, dtype, 8);

@@ -42,7 +42,7 @@ AT(quire_gather_args, positions, 104);
 AT(quire_gather_args, count, 112);
 AT(quire_gather_args, error, 120);
 
-SIZE(quire_stats, 136);
+SIZE(quire_stats, 144);
 AT(quire_stats, struct_size, 0);
 AT(quire_stats, sequences, 4);
 AT(quire_stats, pages, 8);
@@ -61,6 +61,7 @@ AT(quire_stats, tokens_demoted, 104);
 AT(quire_stats, values_saturated, 112);
 AT(quire_stats, shortages, 120);
 AT(quire_stats, steps, 128);
+AT(quire_stats, shared_pages, 136);
 
 SIZE(quire_seq_info, 104);
 AT(quire_seq_info, struct_size, 0);

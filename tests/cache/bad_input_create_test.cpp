@@ -74,7 +74,7 @@ const Bad<Spec> kBad[] = {
     {"two groups",
      [](Spec& s) { s.desc.group_count = 2; },
      {QUIRE_UNSUPPORTED, "group_count", "1", 1, 2}},
-    {"cache flags", [](Spec& s) { s.desc.flags = 2 + 1; }, {kBadSize, "flags", "", 1, 3}},
+    {"cache flags", [](Spec& s) { s.desc.flags = 4 + 1; }, {kBadSize, "flags", "", 3, 5}},
 };
 
 // Memory for a cache that create is asked to refuse.

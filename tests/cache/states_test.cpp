@@ -97,6 +97,13 @@ quire_status run_open(Scene& s) {
   return quire_seq_open(s.get(), &args, &s.calls.opened);
 }
 
+quire_status run_fork(Scene& s) {
+  quire_seq_fork_args args = QUIRE_SEQ_FORK_ARGS_INIT;
+  args.slot = s.subject;
+  args.error = &s.calls.error;
+  return quire_seq_fork(s.get(), &args, &s.calls.opened);
+}
+
 quire_status run_extend(Scene& s) {
   const quire_extend_args args = s.calls.extend(s.subject, 0, 3);
   return quire_extend(s.get(), &args);
@@ -157,6 +164,7 @@ struct Row {
 const Row kTable[] = {
     // closed, empty, open, prefill, stored, step, appended 0, appended all, scored, broken
     {"quire_seq_open",               "OOOOOOOOOO", true, run_open},
+    {"quire_seq_fork",               "BOOBBBBBBB", true, run_fork},
     {"quire_seq_close",              "BOOOOBBBBO", true, [](Scene& s) { return quire_seq_close(s.get(), s.subject, &s.calls.error); }},
     {"quire_prefill_begin",          "BOUBBBBBBB", true, [](Scene& s) { return quire_prefill_begin(s.get(), s.subject, kTokens, &s.calls.error); }},
     {"quire_prefill_layer 0",        "BBBOBBBBBB", true, [](Scene& s) { return run_prefill_layer(s, 0); }},

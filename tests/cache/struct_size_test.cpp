@@ -78,6 +78,7 @@ quire_layout_desc layout_of(Scene& s) {
 
 quire_cache_desc desc_of(Scene& s) {
   quire_cache_desc desc = s.cache.spec.desc;
+  desc.flags = 0;  // those of the dress alone
   desc.error = &s.calls.error;
   return desc;
 }
@@ -129,6 +130,11 @@ const Call kCalls[] = {
        quire_seq_open_args args = s.calls.open();
        args.policy = s.put(s.calls.policy);
        return quire_seq_open(s.get(), &args, &s.calls.opened); }},
+    {"quire_seq_fork", true, true, [](Scene& s) {
+       quire_seq_fork_args args = QUIRE_SEQ_FORK_ARGS_INIT;
+       args.slot = s.slot;
+       args.error = &s.calls.error;
+       return quire_seq_fork(s.get(), s.put(args), &s.calls.opened); }},
     {"quire_pages_for policy", true, true, [](Scene& s) {
        return quire_pages_for(s.get(), s.put(s.calls.policy), 9, s.calls.number, &s.calls.error); }},
     {"quire_prefill_layer", true, true, [](Scene& s) {

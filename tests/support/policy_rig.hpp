@@ -21,6 +21,7 @@ struct RigSpec {
   std::uint32_t sequences = 1;
   std::uint32_t max_tokens = 1024;
   std::uint64_t pages = 4000;
+  std::uint32_t cache_flags = 0;
   std::vector<quire_threshold> thresholds;
 
   // A recipe in small pages on a stream's shape.
@@ -73,6 +74,7 @@ class Rig {
     desc.max_tokens = spec.max_tokens;
     desc.max_splits = 4;
     desc.pages = spec.pages;
+    desc.flags = spec.cache_flags;
     desc.groups = &spec.group;
     const Result made = Cache::create(desc, &cache);
     INFO(made.text());

@@ -87,6 +87,7 @@ struct RawSpec {
     group.layout.head_dim_v = 16;
     group.sink_tokens = policy.sink_tokens = 1;
     set_window(4);
+    desc.flags = QUIRE_CACHE_SHARING;
     desc.max_sequences = 3;
     desc.max_tokens = 100;
     desc.threads = 2;

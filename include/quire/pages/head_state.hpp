@@ -15,9 +15,10 @@ struct HeadState {
   float alpha_low;
   float lowest_significance[2];  // least significant token of each tier, as attention left it
   std::int32_t lowest_position[2];
-  std::int32_t lowest_index[2];  // -1: the tier is empty
-  std::int32_t lowest_length;    // for a step at this length; else the plan scans
-  std::uint32_t reserved[3];
+  std::int32_t lowest_index[2];   // -1: the tier is empty
+  std::int32_t lowest_length;     // for a step at this length; else the plan scans
+  std::uint32_t shared_pages[2];  // first pages of each tier that other sequences hold as well
+  std::uint32_t reserved;
 };
 static_assert(sizeof(HeadState) == 64, "a cache line per head");
 

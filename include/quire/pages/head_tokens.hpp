@@ -1,6 +1,6 @@
 // The tokens of one head as places, and what a plan does to them: dense tiers, holes filled by the
-// last token, victims re-encoded. The page row must have all pages before; emptied pages are
-// returned by the caller after.
+// last token, victims re-encoded. Frozen tokens stay as they are. The page row must have all pages
+// before; emptied pages are returned by the caller after.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ QUIRE_HD inline RetierCounts count_retier(const HeadView& view, TierOfT&& tier_o
   counts.tokens[0] = view.tokens[0];
   counts.tokens[1] = view.tokens[1];
   for (std::uint32_t tier = 0; tier < view.tier_count; ++tier) {
-    for (std::uint32_t i = 0; i < view.tokens[tier]; ++i) {
+    for (std::uint32_t i = view.frozen[tier]; i < view.tokens[tier]; ++i) {
       const TokenPlace place = place_of(view, tier, i);
       const auto now = static_cast<Tier>(tier);
       const Tier to = tier_of(place.score(), place.position(), now);
@@ -69,7 +69,7 @@ QUIRE_HD inline RetierCounts retier(const HeadView& view, TierOfT&& tier_of, Cod
   RetierCounts counts;
   std::uint32_t high = view.tokens[0];
   std::uint32_t low = view.tokens[1];
-  for (std::uint32_t i = 0; i < low;) {
+  for (std::uint32_t i = view.frozen[1]; i < low;) {
     const TokenPlace place = place_of(view, 1, i);
     if (tier_of(place.score(), place.position(), Tier::kLow) != Tier::kDropped) {
       ++i;
@@ -78,7 +78,7 @@ QUIRE_HD inline RetierCounts retier(const HeadView& view, TierOfT&& tier_of, Cod
     ++counts.dropped;
     fill_hole(view, 1, i, low, events);
   }
-  for (std::uint32_t i = 0; i < high;) {
+  for (std::uint32_t i = view.frozen[0]; i < high;) {
     const TokenPlace place = place_of(view, 0, i);
     const Tier to = tier_of(place.score(), place.position(), Tier::kHigh);
     if (to == Tier::kHigh || to == Tier::kKeep) {

@@ -35,6 +35,7 @@ struct HeadView {
   const TierLayout* tiers = nullptr;
   std::uint32_t tier_count = 0;
   std::uint32_t tokens[kMaxTiers] = {};
+  std::uint32_t frozen[kMaxTiers] = {};  // first tokens of each tier, in pages that others hold too
   PageRow row;
   PageSpace space;
   HeadId head;
@@ -83,6 +84,11 @@ struct HeadView {
       s.implied_position = static_cast<std::int32_t>(shape.sinks + s.first_index);
     }
     return s;
+  }
+
+  // Codes, scores and tiers of shared pages do not change.
+  QUIRE_HD bool is_frozen(const Segment& s) const {
+    return s.tier != kRingTier && s.first_index < frozen[s.tier];
   }
 
   // Bytes that attention must read of it: codes and metadata, no padding, score or position.

@@ -133,15 +133,16 @@ inline void update_scores(const TileWork& work, const std::uint8_t* stage) {
   float increments[kTileTokens];
   for (std::uint32_t i = 0; i < unit.view.segment_count(); ++i) {
     const Segment s = unit.view.segment(i);
+    const bool frozen = unit.view.is_frozen(s);
     float* scores = score_array(*s.layout, s.base) + s.first;  // not touched without a statistic
     for (std::uint32_t first = 0; first < s.count; first += kTileTokens) {
       const std::uint32_t count = HWY_MIN(kTileTokens, s.count - first);
       if (unit.statistic != Statistic::kNone) tile_increments(work, stage, count, increments);
       stage += work.plan.scored_columns * (4 + 2 * round_up(count, 2u));
-      if (unit.statistic != Statistic::kNone) {
+      if (unit.statistic != Statistic::kNone && !frozen) {
         for (std::uint32_t t = 0; t < count; ++t) scores[first + t] += increments[t];
       }
-      if (unit.track_lowest && s.tier != kRingTier)
+      if (unit.track_lowest && s.tier != kRingTier && !frozen)
         track_lowest(unit, s, first, count, lowest[s.tier]);
     }
   }

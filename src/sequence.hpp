@@ -1,0 +1,23 @@
+// What opening and forking a sequence have in common.
+#pragma once
+
+#include "src/cache.hpp"
+
+namespace quire {
+
+// Overrides of a policy's alphas against the group's shape and tiers.
+Status check_thresholds(const Group& group,
+                        const Policy& policy,
+                        const quire_threshold* thresholds,
+                        std::uint64_t count);
+
+// The lowest closed slot.
+Status find_free_slot(const CacheState& cache, std::int32_t* slot);
+
+// Writes overrides into the heads of a sequence, later entries over earlier ones.
+void set_thresholds(CacheState& cache,
+                    std::int32_t slot,
+                    const quire_threshold* thresholds,
+                    std::uint64_t count);
+
+}  // namespace quire
