@@ -5,6 +5,36 @@
 #include "src/args.hpp"
 
 namespace quire {
+Status check_fit(const Group& group, const Policy& policy) {
+  const TokenFields& fields = group.layout.tier[0].fields;
+  if (policy.statistic != Statistic::kNone && !fields.score) {
+    return fail(
+        StatusCode::kUnsupported, "policy.statistic", "a layout without QUIRE_LAYOUT_NO_SCORE");
+  }
+  if (policy.kind != PolicyKind::kKeepAll && !fields.position) {
+    return fail(
+        StatusCode::kUnsupported, "policy.kind", "a layout without QUIRE_LAYOUT_NO_POSITION");
+  }
+  if (policy.sink_tokens > group.sinks) {
+    return invalid("policy.sink_tokens", "not above the group's", group.sinks, policy.sink_tokens);
+  }
+  if (policy.recent_window > group.window) {
+    return invalid(
+        "policy.recent_window", "not above the group's", group.window, policy.recent_window);
+  }
+  const std::uint32_t ring = policy.sink_tokens + policy.recent_window;
+  if (policy.budget_tokens != 0 && policy.budget_tokens < ring) {
+    return invalid(
+        "policy.budget_tokens", "at least sink_tokens + recent_window", ring, policy.budget_tokens);
+  }
+  const std::uint64_t ring_bytes = group.heads() * ring * group.ring.tokens.record_bytes;
+  if (policy.budget_bytes != 0 && policy.budget_bytes < ring_bytes) {
+    return invalid(
+        "policy.budget_bytes", "at least the records of the ring", ring_bytes, policy.budget_bytes);
+  }
+  return ok_status();
+}
+
 Status check_thresholds(const Group& group,
                         const Policy& policy,
                         const quire_threshold* thresholds,
@@ -71,37 +101,6 @@ struct OpenRequest {
   const float* k_offset = nullptr;
   const float* v_offset = nullptr;
 };
-
-// What a policy asks of the layout.
-Status check_fit(const Group& group, const Policy& policy) {
-  const TokenFields& fields = group.layout.tier[0].fields;
-  if (policy.statistic != Statistic::kNone && !fields.score) {
-    return fail(
-        StatusCode::kUnsupported, "policy.statistic", "a layout without QUIRE_LAYOUT_NO_SCORE");
-  }
-  if (policy.kind != PolicyKind::kKeepAll && !fields.position) {
-    return fail(
-        StatusCode::kUnsupported, "policy.kind", "a layout without QUIRE_LAYOUT_NO_POSITION");
-  }
-  if (policy.sink_tokens > group.sinks) {
-    return invalid("policy.sink_tokens", "not above the group's", group.sinks, policy.sink_tokens);
-  }
-  if (policy.recent_window > group.window) {
-    return invalid(
-        "policy.recent_window", "not above the group's", group.window, policy.recent_window);
-  }
-  const std::uint32_t ring = policy.sink_tokens + policy.recent_window;
-  if (policy.budget_tokens != 0 && policy.budget_tokens < ring) {
-    return invalid(
-        "policy.budget_tokens", "at least sink_tokens + recent_window", ring, policy.budget_tokens);
-  }
-  const std::uint64_t ring_bytes = group.heads() * ring * group.ring.tokens.record_bytes;
-  if (policy.budget_bytes != 0 && policy.budget_bytes < ring_bytes) {
-    return invalid(
-        "policy.budget_bytes", "at least the records of the ring", ring_bytes, policy.budget_bytes);
-  }
-  return ok_status();
-}
 
 Status check_offset(const float* offset, std::uint64_t count, bool wanted, const char* name) {
   if (offset == nullptr) return ok_status();

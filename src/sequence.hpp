@@ -5,6 +5,9 @@
 
 namespace quire {
 
+// What a policy asks of the group: fields of the layout, room in the ring.
+Status check_fit(const Group& group, const Policy& policy);
+
 // Overrides of a policy's alphas against the group's shape and tiers.
 Status check_thresholds(const Group& group,
                         const Policy& policy,

@@ -3,7 +3,8 @@
  * Call order of a cache:
  *
  *   quire_layout_make -> quire_cache_sizes_get -> quire_cache_create(caller's memory)
- *   between steps: quire_seq_open, quire_seq_fork, quire_seq_close, quire_plan_apply, quire_extend
+ *   between steps: quire_seq_open, quire_seq_fork, quire_seq_export, quire_seq_import,
+ *                  quire_seq_close, quire_plan_apply, quire_extend
  *   prompt:        quire_prefill_begin; per layer quire_prefill_layer; quire_prefill_end
  *   step:          quire_step_begin(batch); per layer quire_append, quire_attention; quire_step_end
  *   any time:      quire_stats_get, quire_seq_info_get, quire_query, quire_gather, quire_explain
@@ -365,6 +366,26 @@ typedef struct quire_seq_fork_args {
  * Cost: those bytes and 4 per shared page. Errors: BAD_STATE, CAPACITY (no free slot), OUT_OF_PAGES,
  * UNSUPPORTED (a cache without sharing), INVALID_ARGUMENT (thresholds). */
 QUIRE_API quire_status quire_seq_fork(quire_cache* cache, const quire_seq_fork_args* args, int32_t* slot);
+
+/* Bytes of a sequence's frame: open, between steps. Exact, in closed form of its tokens per tier. */
+QUIRE_API quire_status quire_seq_export_bytes(const quire_cache* cache, int32_t slot, uint64_t* bytes,
+                                              quire_error* error);
+
+/* Writes a sequence as one frame: policy, thresholds, ring, offsets, records with scores and
+ * positions, and a checksum. It does not depend on page size, pool size, ring slots for drafts or the
+ * pages' sharing. The sequence stays open and unchanged. `frame` needs no alignment. Cost: the frame is
+ * written and read once. Errors: BAD_STATE, MEMORY_TOO_SMALL. */
+QUIRE_API quire_status quire_seq_export(const quire_cache* cache, int32_t slot, void* frame, uint64_t bytes,
+                                        quire_error* error);
+
+/* Opens a sequence from a frame, in the lowest free slot; it goes on bit for bit where the exported one
+ * stood. The cache must have the same layers, heads, dims, formats, ring format and transform seed, and
+ * a ring at least as long; bytes must be those that were exported. The checksum finds damage, not
+ * malice: a frame is trusted like the engine's own memory, but for what could lead out of it. Errors:
+ * BAD_VALUE (damaged), ABI_MISMATCH (another version), INVALID_ARGUMENT (another shape or format),
+ * CAPACITY, OUT_OF_PAGES; nothing is changed. */
+QUIRE_API quire_status quire_seq_import(quire_cache* cache, const void* frame, uint64_t bytes, int32_t* slot,
+                                        quire_error* error);
 
 /* Closes a sequence in any state but "in step" and returns its pages. */
 QUIRE_API quire_status quire_seq_close(quire_cache* cache, int32_t slot, quire_error* error);

@@ -98,6 +98,18 @@ class Cache {
   Result fork(quire_seq_fork_args args, std::int32_t* slot) const {
     return with_error(args, [&](const auto* a) { return quire_seq_fork(cache_, a, slot); });
   }
+  Result export_bytes(std::int32_t slot, std::uint64_t* bytes) const {
+    return Result::of(
+        [&](quire_error* e) { return quire_seq_export_bytes(cache_, slot, bytes, e); });
+  }
+  Result export_frame(std::int32_t slot, void* frame, std::uint64_t bytes) const {
+    return Result::of(
+        [&](quire_error* e) { return quire_seq_export(cache_, slot, frame, bytes, e); });
+  }
+  Result import_frame(const void* frame, std::uint64_t bytes, std::int32_t* slot) const {
+    return Result::of(
+        [&](quire_error* e) { return quire_seq_import(cache_, frame, bytes, slot, e); });
+  }
   Result close(std::int32_t slot) const {
     return Result::of([&](quire_error* e) { return quire_seq_close(cache_, slot, e); });
   }

@@ -227,6 +227,20 @@ static void share(world* w) {
   CHECK_OK(quire_seq_close(w->cache, child, &w->error));
 }
 
+static void move(world* w) {
+  uint64_t bytes = 0;
+  void* frame;
+  int32_t copy = -1;
+  CHECK_OK(quire_seq_export_bytes(w->cache, w->slot, &bytes, &w->error));
+  frame = malloc((size_t)bytes);
+  CHECK(frame != NULL);
+  CHECK_OK(quire_seq_export(w->cache, w->slot, frame, bytes, &w->error));
+  CHECK_OK(quire_seq_import(w->cache, frame, bytes, &copy, &w->error));
+  CHECK(copy >= 0 && copy != w->slot);
+  CHECK_OK(quire_seq_close(w->cache, copy, &w->error));
+  free(frame);
+}
+
 static void look(world* w) {
   quire_stats stats = QUIRE_STATS_INIT;
   quire_seq_info info = QUIRE_SEQ_INFO_INIT;
@@ -351,6 +365,7 @@ int main(void) {
   step(&w);
   read_back(&w);
   share(&w);
+  move(&w);
   look(&w);
   plain(&w);
   pages(&w);

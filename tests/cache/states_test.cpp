@@ -104,6 +104,15 @@ quire_status run_fork(Scene& s) {
   return quire_seq_fork(s.get(), &args, &s.calls.opened);
 }
 
+quire_status run_export_bytes(Scene& s) {
+  return quire_seq_export_bytes(s.get(), s.subject, &s.calls.number[0], &s.calls.error);
+}
+
+quire_status run_export(Scene& s) {
+  static unsigned char frame[1 << 20];
+  return quire_seq_export(s.get(), s.subject, frame, sizeof(frame), &s.calls.error);
+}
+
 quire_status run_extend(Scene& s) {
   const quire_extend_args args = s.calls.extend(s.subject, 0, 3);
   return quire_extend(s.get(), &args);
@@ -165,6 +174,8 @@ const Row kTable[] = {
     // closed, empty, open, prefill, stored, step, appended 0, appended all, scored, broken
     {"quire_seq_open",               "OOOOOOOOOO", true, run_open},
     {"quire_seq_fork",               "BOOBBBBBBB", true, run_fork},
+    {"quire_seq_export_bytes",       "BOOBBBBBBB", true, run_export_bytes},
+    {"quire_seq_export",             "BOOBBBBBBB", true, run_export},
     {"quire_seq_close",              "BOOOOBBBBO", true, [](Scene& s) { return quire_seq_close(s.get(), s.subject, &s.calls.error); }},
     {"quire_prefill_begin",          "BOUBBBBBBB", true, [](Scene& s) { return quire_prefill_begin(s.get(), s.subject, kTokens, &s.calls.error); }},
     {"quire_prefill_layer 0",        "BBBOBBBBBB", true, [](Scene& s) { return run_prefill_layer(s, 0); }},

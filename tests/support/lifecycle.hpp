@@ -37,6 +37,16 @@ inline std::int32_t fork(const Rig& rig, std::int32_t parent) {
   return child;
 }
 
+inline std::vector<std::uint8_t> exported(const Rig& rig, std::int32_t slot) {
+  std::uint64_t bytes = 0;
+  REQUIRE(rig.cache.export_bytes(slot, &bytes).ok());
+  std::vector<std::uint8_t> frame(bytes, 0xcd);
+  const Result done = rig.cache.export_frame(slot, frame.data(), bytes);
+  INFO(done.text());
+  REQUIRE(done.ok());
+  return frame;
+}
+
 struct HeadQueries {
   std::uint32_t layer;
   const float* q;  // [q_heads, dim]

@@ -89,12 +89,19 @@ QUIRE_HD constexpr std::uint32_t place(std::uint64_t& end,
 
 }  // namespace detail
 
+// Where segments of a page begin, so that vector loads and atomics need not care.
+struct SegmentAlign {
+  std::uint32_t code = kCodeAlign;
+  std::uint32_t meta = kMetaAlign;
+};
+
 // The segments for a given number of tokens.
 QUIRE_HD constexpr TierLayout tier_layout(const Format& format,
                                           std::uint32_t dim_k,
                                           std::uint32_t dim_v,
                                           const TokenFields& fields,
-                                          std::uint32_t tokens) {
+                                          std::uint32_t tokens,
+                                          const SegmentAlign& align = {}) {
   TierLayout layout;
   layout.format = format;
   layout.head_dim_k = dim_k;
@@ -105,16 +112,16 @@ QUIRE_HD constexpr TierLayout tier_layout(const Format& format,
   const std::uint64_t n = tokens;
   std::uint64_t end = 0;
   for (std::uint32_t p = 0; p < 2; ++p) {
-    layout.k_plane[p] = detail::place(end, n * plane_bytes(format.k, dim_k, p), kCodeAlign);
+    layout.k_plane[p] = detail::place(end, n * plane_bytes(format.k, dim_k, p), align.code);
   }
   for (std::uint32_t p = 0; p < 2; ++p) {
-    layout.v_plane[p] = detail::place(end, n * plane_bytes(format.v, dim_v, p), kCodeAlign);
+    layout.v_plane[p] = detail::place(end, n * plane_bytes(format.v, dim_v, p), align.code);
   }
-  layout.k_meta = detail::place(end, n * 2 * meta_count(format.k, dim_k), kMetaAlign);
-  layout.v_meta = detail::place(end, n * 2 * meta_count(format.v, dim_v), kMetaAlign);
-  layout.score = detail::place(end, fields.score ? n * 4 : 0, kMetaAlign);
-  layout.position = detail::place(end, fields.position ? n * 4 : 0, kMetaAlign);
-  layout.bias = detail::place(end, fields.bias ? n * 2 : 0, kMetaAlign);
+  layout.k_meta = detail::place(end, n * 2 * meta_count(format.k, dim_k), align.meta);
+  layout.v_meta = detail::place(end, n * 2 * meta_count(format.v, dim_v), align.meta);
+  layout.score = detail::place(end, fields.score ? n * 4 : 0, align.meta);
+  layout.position = detail::place(end, fields.position ? n * 4 : 0, align.meta);
+  layout.bias = detail::place(end, fields.bias ? n * 2 : 0, align.meta);
   layout.bytes = end;
   return layout;
 }
