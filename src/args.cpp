@@ -73,9 +73,24 @@ Status read_rows(const quire_rows& rows,
   return read_rows_into(rows, name, shape, view);
 }
 
-Status read_rule(const quire_rule& rule, std::uint32_t head_dim_k, AttentionRule& out) {
-  if (!is_finite(rule.scale) || rule.scale < 0.0f)
-    return invalid("rule.scale", "0 (default) or a positive number");
+Status read_rule(const quire_rule& rule,
+                 std::uint32_t head_dim_k,
+                 std::uint32_t q_heads,
+                 AttentionRule& out) {
+  // 1e30 x 65504 x 256 x 10 is still a float: logits of accepted queries are finite.
+  if (!(rule.scale >= 0.0f && rule.scale <= 10.0f))
+    return invalid("rule.scale", "0 (default) or a positive number up to 10");
+  for (std::uint32_t h = 0; rule.alibi_slopes != nullptr && h < q_heads; ++h) {
+    if (!(std::fabs(rule.alibi_slopes[h]) <= 1.0e6f))
+      return fail(StatusCode::kBadValue, "rule.alibi_slopes", "finite numbers within +-1e6", 0, h);
+  }
+  for (std::uint32_t h = 0; rule.sink_logits != nullptr && h < q_heads; ++h) {
+    const float sink = rule.sink_logits[h];
+    if (!(std::fabs(sink) <= kMaxQuery) && sink != -__builtin_inff()) {
+      return fail(
+          StatusCode::kBadValue, "rule.sink_logits", "-inf, or finite numbers within +-1e30", 0, h);
+    }
+  }
   if (!is_finite(rule.soft_cap) || rule.soft_cap < 0.0f) {
     return invalid("rule.soft_cap", "0 (off) or a positive number");
   }
@@ -136,6 +151,11 @@ Status to_layout_spec(const quire_layout_desc& desc, PageLayoutSpec& spec) {
   spec.page_bytes = desc.page_bytes;
   spec.expected_tokens = desc.expected_tokens;
   return ok_status();
+}
+
+Status check_implied_positions(const PageLayout& layout) {
+  if (layout.tier_count < 2 || layout.tier[0].fields.position) return ok_status();
+  return invalid("tier_count", "1 with QUIRE_LAYOUT_NO_POSITION", 1, layout.tier_count);
 }
 
 void to_layout(const PageLayout& layout, std::uint32_t flags, quire_layout* out) {

@@ -15,6 +15,12 @@ namespace quire {
 inline constexpr std::uint32_t kLayoutFlags =
     QUIRE_LAYOUT_NO_SCORE | QUIRE_LAYOUT_NO_POSITION | QUIRE_LAYOUT_BIAS;
 
+// Queries beyond this are refused: dot products with stored keys then stay finite in fp32.
+inline constexpr float kMaxQuery = 1.0e30f;
+
+// With QUIRE_CACHE_SATURATE: all finite numbers but the last few, whose sums would overflow.
+inline constexpr float kMaxSaturating = 3.0e38f;
+
 // No struct of any version is larger: such a size was never initialised.
 inline constexpr std::uint32_t kLargestStruct = 4096;
 
@@ -89,7 +95,10 @@ Status read_rows(const quire_rows& rows,
                  const RowsShape& shape,
                  MutableRowsView& view);
 
-Status read_rule(const quire_rule& rule, std::uint32_t head_dim_k, AttentionRule& out);
+Status read_rule(const quire_rule& rule,
+                 std::uint32_t head_dim_k,
+                 std::uint32_t q_heads,
+                 AttentionRule& out);
 
 Status read_parallel(const quire_parallel* parallel, std::uint32_t threads, Parallel& out);
 
@@ -101,6 +110,9 @@ Status check_embedded(const quire_layout_desc& desc);
 
 // The desc's struct_size and flags have been read already.
 Status to_layout_spec(const quire_layout_desc& desc, PageLayoutSpec& spec);
+
+// Positions are implied by the order of tokens in one tier only.
+Status check_implied_positions(const PageLayout& layout);
 
 void to_layout(const PageLayout& layout, std::uint32_t flags, quire_layout* out);
 

@@ -83,7 +83,7 @@ Status check_queries(const CacheState& cache, const QueryCall& call) {
     one.data = static_cast<const std::uint8_t*>(call.q.data) +
                call.q.offset(i, 0, 0) * static_cast<std::int64_t>(dtype_bytes(call.q.dtype));
     const std::int64_t bad = cache.backend->find_bad_value(
-        one, 1, call.rows, cache.group.q_heads, cache.group.dim_k, 1.0e30f);
+        one, 1, call.rows, cache.group.q_heads, cache.group.dim_k, kMaxQuery);
     if (bad < 0) continue;
     const std::uint64_t row_size =
         std::uint64_t{call.rows} * cache.group.q_heads * cache.group.dim_k;
@@ -181,7 +181,7 @@ Status read_query(const CacheState& cache, const QueryFields& in, QueryCall& cal
   call.lse_base_2 = in.lse_base_2 != 0;
   QUIRE_TRY(read_rows(in.q, "q", {in.rows, g.q_heads, g.dim_k}, call.q));
   QUIRE_TRY(read_rows(in.out, "out", {in.rows, g.q_heads, g.dim_v}, call.out));
-  QUIRE_TRY(read_rule(in.rule, g.dim_k, call.rule));
+  QUIRE_TRY(read_rule(in.rule, g.dim_k, g.q_heads, call.rule));
   return read_parallel(in.parallel, cache.max.threads, call.parallel);
 }
 
@@ -261,12 +261,12 @@ extern "C" quire_status quire_extend(quire_cache* cache, const quire_extend_args
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
     QUIRE_TRY(quire::find_slot(*cache, a.slot, quire::state_bit(quire::SeqState::kOpen), "slot"));
     if (a.rows < 1) return quire::invalid("rows", "at least 1", 1, a.rows);
-    if (a.first_position < 0 || a.first_position > quire::kMaxPosition) {
-      return quire::invalid(
-          "first_position",
-          "0 to 16777215",
-          quire::kMaxPosition,
-          static_cast<std::uint64_t>(a.first_position < 0 ? 0 : a.first_position));
+    const std::int64_t last = std::int64_t{a.first_position} + a.rows - 1;
+    if (a.first_position < 0 || last > quire::kMaxPosition) {
+      return quire::invalid("first_position",
+                            "0 to 16777215, the last row's too",
+                            quire::kMaxPosition,
+                            static_cast<std::uint64_t>(last));
     }
     quire::QueryCall call;
     QUIRE_TRY(quire::read_query(
@@ -274,7 +274,7 @@ extern "C" quire_status quire_extend(quire_cache* cache, const quire_extend_args
         {a.layer, a.rows, a.splits, a.lse_base_2, a.q, a.out, a.lse, a.rule, a.parallel},
         call));
     const std::int64_t bad = cache->backend->find_bad_value(
-        call.q, 1, a.rows, cache->group.q_heads, cache->group.dim_k, 1.0e30f);
+        call.q, 1, a.rows, cache->group.q_heads, cache->group.dim_k, quire::kMaxQuery);
     if (bad >= 0) {
       return quire::fail(quire::StatusCode::kBadValue,
                          "q",

@@ -1,5 +1,7 @@
-// What a backend does, as one private table of functions: quire.h calls only through it. Each entry
-// has a contract test that runs on every backend (tests/contract).
+// What a backend does for every token of every call, as one private table of functions; each entry
+// has a contract test that runs on every backend (tests/contract). What is rare or reads little
+// (cadence runs, foreign plans, gather, codecs over caller memory) still runs the scalar
+// definitions on the host; a backend with memory of its own needs entries for it.
 #pragma once
 
 #include <cstdint>

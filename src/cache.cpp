@@ -180,9 +180,9 @@ void CacheState::release_all(std::int32_t slot) {
   }
 }
 
-Status CacheState::reserve(std::uint64_t needed, std::uint64_t own_credit) {
+Status CacheState::reserve(std::uint64_t needed) {
   const bool fault = fault_countdown > 0 && --fault_countdown == 0;
-  Status status = check_pages(free_pages, credit - own_credit, needed);
+  Status status = check_pages(free_pages, credit, needed);
   if (fault) status = fail(StatusCode::kOutOfPages, "pages", "no injected fault", needed, 0);
   if (!status.ok()) counters.shortages.fetch_add(1, std::memory_order_relaxed);
   return status;

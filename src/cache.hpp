@@ -86,6 +86,11 @@ struct Slot {
 // Before its first run the byte controller lets everything stay high.
 inline float initial_factor(const Policy& policy) { return policy.has_controller() ? 0.0f : 1.0f; }
 
+// Due at the first step, should there be no prompt.
+inline std::int32_t initial_control(const Policy& policy) {
+  return -static_cast<std::int32_t>(policy.has_controller() ? policy.cadence : 0);
+}
+
 // Numbers that any thread may read.
 struct Counters {
   std::atomic<std::uint64_t> sequences{0};
@@ -186,7 +191,7 @@ struct CacheState {
   void release_all(std::int32_t slot);
 
   // Pages needed against pages free beside promises. Counts a shortage when it refuses.
-  Status reserve(std::uint64_t needed, std::uint64_t own_credit);
+  Status reserve(std::uint64_t needed);
 
   void set_credit(Slot& slot, std::uint64_t pages);
   void add_tier_tokens(Slot& slot, const std::uint32_t* before, const std::uint32_t* after);
@@ -217,6 +222,9 @@ void region_sizes(const Group& group,
 
 // Bytes of workspace that the largest call needs.
 std::uint64_t workspace_bytes(const Group& group, const Maxima& max, const Backend& backend);
+
+// Of it, what attention needs.
+std::uint64_t attend_workspace(const Group& group, const Maxima& max, const Backend& backend);
 
 AttentionShape attention_shape(const Group& group, const Maxima& max);
 

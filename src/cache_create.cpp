@@ -64,6 +64,7 @@ Status resolve_group(const quire_group_desc* in, Group& group) {
   const Expected<PageLayout> made = page_layout(spec);
   if (!made.ok()) return made.status();
   group.layout = made.value();
+  QUIRE_TRY(check_implied_positions(group.layout));
   if (spec.tier_count == 2 &&
       group.layout.tier[1].record_bytes > group.layout.tier[0].record_bytes) {
     return invalid("tier",

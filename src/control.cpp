@@ -140,4 +140,29 @@ float find_factor(const CacheState& cache, const ControlRequest& request) {
   return sub == kControllerBins ? coarse.edge(bin) : fine.edge(sub);
 }
 
+float find_factor_ahead(const CacheState& cache, ControlRequest& request) {
+  float factor = find_factor(cache, request);
+  while (factor >= kDropAll && request.last_growth > request.first_growth) {
+    request.last_growth = request.first_growth + (request.last_growth - request.first_growth) / 2;
+    factor = find_factor(cache, request);
+  }
+  return factor;
+}
+
+bool controller_due(const CacheState& cache, std::int32_t slot) {
+  const Slot& s = cache.slots[slot];
+  if (!s.policy.has_controller()) return false;
+  if (s.tokens - s.controlled_at >= static_cast<std::int32_t>(s.policy.cadence)) return true;
+  if (s.factor >= kDropAll) return false;
+  const std::uint32_t entering = s.shape.outside(s.tokens + 1) > s.shape.outside(s.tokens) ? 1 : 0;
+  const ControlRequest next = {slot, cache.group.layers, s.tokens, entering, entering};
+  return !within_budget(cache, next, [&](std::uint32_t layer, std::uint32_t head) {
+    const HeadState& state = cache.head_state(slot, layer, head);
+    RetierCounts counts;
+    counts.tokens[0] = state.tokens[0];
+    counts.tokens[1] = state.tokens[1];
+    return counts;
+  });
+}
+
 }  // namespace quire

@@ -15,15 +15,21 @@ struct ControlRequest {
   std::uint32_t last_growth = 0;   // ... at which the budget must hold
 };
 
-// The smallest factor that keeps the sequence within its budget at both moments; 0 when nothing has
-// to go, kDropAll when even the largest does not fit.
-inline constexpr float kDropAll = 1.0e30f;
-
 // What a factor is first multiplied with when exact counts still exceed the budget (2^-8 up); the
 // step is squared each time, so that the search ends soon whatever happens.
 inline constexpr float kFactorStep = 1.00390625f;
 
+// The smallest factor that keeps the sequence within its budget at every moment; 0 when nothing has
+// to go, kDropAll when even the largest does not fit.
 float find_factor(const CacheState& cache, const ControlRequest& request);
+
+// The same; where even dropping all would not hold the budget until the last moment, for as long as
+// it will: halves the time ahead and writes it back.
+float find_factor_ahead(const CacheState& cache, ControlRequest& request);
+
+// Whether the controller runs in the next step of a sequence: its cadence has passed, or the step
+// would exceed the budget (and something is left to drop).
+bool controller_due(const CacheState& cache, std::int32_t slot);
 
 // True when the sequence stays within its budget at every moment between both, for exact counts.
 // counts(layer, head) gives the tokens per tier of a head.

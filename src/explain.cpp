@@ -18,8 +18,18 @@ Status check_attention(const CacheState& cache, const quire_attention_args& a) {
     return invalid("splits", "0, or up to max_splits", cache.max.splits, a.splits);
   if (a.score_rows != QUIRE_NONE && a.score_rows > rows)
     return invalid("score_rows", "up to rows, or QUIRE_NONE", rows, a.score_rows);
+  if (a.lse_base_2 > 1) return invalid("lse_base_2", "0 or 1", 1, a.lse_base_2);
+  for (const quire_rows* array : {&a.q, &a.out}) {
+    if (array->dtype > QUIRE_BF16)  // 0: not said yet
+      return invalid(array == &a.q ? "q" : "out",
+                     "dtype is QUIRE_F32, QUIRE_F16 or QUIRE_BF16",
+                     0,
+                     array->dtype);
+  }
+  Parallel parallel;
+  QUIRE_TRY(read_parallel(a.parallel, cache.max.threads, parallel));
   AttentionRule rule;
-  return read_rule(a.rule, cache.group.dim_k, rule);
+  return read_rule(a.rule, cache.group.dim_k, cache.group.q_heads, rule);
 }
 
 void explain(const CacheState& cache, const quire_attention_args& a, quire_explain_report& out) {
@@ -40,7 +50,7 @@ void explain(const CacheState& cache, const quire_attention_args& a, quire_expla
   // Read and write of the score, and 16 bits written and read per query head until the LSE is
   // known.
   out.score_bytes_per_token = high.fields.score ? 8 + 4 * std::uint64_t{cache.group.group} : 0;
-  out.workspace_bytes = cache.backend->attention_workspace(attention_shape(cache.group, cache.max));
+  out.workspace_bytes = attend_workspace(cache.group, cache.max, *cache.backend);
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ Status fork(CacheState& cache, const ForkRequest& request, std::int32_t* slot) {
   QUIRE_TRY(check_thresholds(cache.group, policy, request.thresholds, request.threshold_count));
   std::int32_t child = 0;
   QUIRE_TRY(find_free_slot(cache, &child));
-  QUIRE_TRY(cache.reserve(open_pages(cache, request.parent), 0));
+  QUIRE_TRY(cache.reserve(open_pages(cache, request.parent)));
   copy_sequence(cache, request, child);
   for (std::uint64_t head = 0; head < cache.group.heads(); ++head) {
     for (std::uint32_t t = 0; t < cache.group.layout.tier_count; ++t)

@@ -83,7 +83,8 @@ Status check_sequence(const CacheState& cache, Incoming& in) {
                 static_cast<std::uint64_t>(h.tokens),
                 cache.max.tokens);
   }
-  const bool sane = h.prompt_tokens >= 0 && h.prompt_tokens <= h.tokens && h.controlled_at >= 0 &&
+  const bool sane = h.prompt_tokens >= 0 && h.prompt_tokens <= h.tokens &&
+                    h.controlled_at >= -static_cast<std::int32_t>(kMaxCadence) &&
                     h.controlled_at <= h.tokens && h.prompt_end_count <= 8 && h.factor >= 0.0f &&
                     h.given_offsets <= 3;
   if (!sane) return corrupt("numbers of a sequence");
@@ -197,7 +198,7 @@ Status import_sequence(CacheState& cache, Incoming& in, std::int32_t* slot) {
   QUIRE_TRY(check_heads(cache, in));
   std::int32_t id = 0;
   QUIRE_TRY(find_free_slot(cache, &id));
-  QUIRE_TRY(cache.reserve(in.pages, 0));
+  QUIRE_TRY(cache.reserve(in.pages));
   write_slot(cache, in, id);
   write_heads(cache, in, id);
   cache.counters.sequences.fetch_add(1, std::memory_order_relaxed);

@@ -4,7 +4,8 @@
 
 #include "quire/pages/head_tokens.hpp"
 #include "src/args.hpp"
-#include "src/cache.hpp"
+#include "src/control.hpp"
+#include "src/sequence.hpp"
 
 namespace quire {
 namespace {
@@ -45,7 +46,7 @@ void fill_stats(const CacheState& cache, quire_stats& out) {
   out.table_bytes = sequences * row_bytes(cache) + get(c.chunks) * kChunkBytes;
   out.free_bytes =
       (cache.max.pages - std::min(out.live_pages, cache.max.pages)) * g.layout.page_bytes;
-  out.workspace_bytes = cache.workspace.bytes;
+  out.workspace_bytes = workspace_bytes(g, cache.max, *cache.backend);
   out.fragmentation = out.page_bytes == 0 ? 0.0
                                           : 1.0 - static_cast<double>(out.record_bytes) /
                                                       static_cast<double>(out.page_bytes);
@@ -162,8 +163,7 @@ Status gather(const CacheState& cache, const HeadView& view, const quire_gather_
 std::uint64_t headroom(const CacheState& cache, std::int32_t slot) {
   const Slot& s = cache.slots[slot];
   const AdmissionShape shape = cache.admission(s.policy);
-  const bool due = s.policy.has_controller() &&
-                   s.tokens - s.controlled_at >= static_cast<std::int32_t>(s.policy.cadence);
+  const bool due = controller_due(cache, slot);
   std::uint64_t pages = 0;
   for (std::uint64_t r = 0; r < cache.group.heads(); ++r) {
     pages += step_pages_bound(
@@ -176,7 +176,6 @@ std::uint64_t headroom(const CacheState& cache, std::int32_t slot) {
 
 std::uint64_t prefill_workspace(const Group& group, const Maxima& max, const Backend& backend);
 std::uint64_t step_workspace(const Group& group, const Maxima& max);
-std::uint64_t attend_workspace(const Group& group, const Maxima& max, const Backend& backend);
 
 std::uint64_t workspace_bytes(const Group& group, const Maxima& max, const Backend& backend) {
   return std::max({prefill_workspace(group, max, backend),
@@ -245,6 +244,14 @@ extern "C" quire_status quire_pages_for(const quire_cache* cache,
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire::Policy p;
     QUIRE_TRY(quire::read_policy(policy, p));
+    QUIRE_TRY(quire::check_fit(cache->group, p));
+    if (tokens > cache->max.tokens) {
+      return quire::fail(quire::StatusCode::kCapacity,
+                         "tokens",
+                         "not above max_tokens",
+                         tokens,
+                         cache->max.tokens);
+    }
     if (pages == nullptr) return quire::invalid("pages", "not NULL");
     *pages = quire::prompt_pages(p, cache->admission(p), tokens);
     return quire::ok_status();

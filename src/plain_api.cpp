@@ -143,12 +143,18 @@ Status merge(const quire_merge_args* args) {
     return invalid("head_dim_v", "1 to 256", kMaxHeadDim, a.head_dim_v);
   if (a.lse_base_2 > 1) return invalid("lse_base_2", "0 or 1", 1, a.lse_base_2);
   const RowsShape shape = {a.rows, a.q_heads, a.head_dim_v};
+  constexpr float kAbove = __builtin_inff();
   MergePart parts[kMaxSplits];
   for (std::uint32_t p = 0; p < a.part_count; ++p) {
     QUIRE_TRY(read_rows(a.parts[p].out, "parts.out", shape, parts[p].out));
     if (a.parts[p].lse == nullptr) return invalid("parts.lse", "not NULL", 0, p);
     if (a.parts[p].lse_base_2 > 1)
       return invalid("parts.lse_base_2", "0 or 1", 1, a.parts[p].lse_base_2);
+    for (std::uint64_t i = 0; i < std::uint64_t{a.rows} * a.q_heads; ++i) {
+      const float lse = a.parts[p].lse[i];
+      if (!(lse < kAbove))
+        return fail(StatusCode::kBadValue, "parts.lse", "-inf or finite numbers", 0, i);
+    }
     parts[p].lse = a.parts[p].lse;
     parts[p].lse_base_2 = a.parts[p].lse_base_2 != 0;
   }

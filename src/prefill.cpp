@@ -57,7 +57,7 @@ std::uint32_t scoring_rows(const Policy& policy, std::uint32_t tokens) {
 
 Status check_values(const CacheState& cache, const LayerCall& call) {
   const Group& g = cache.group;
-  const float limit = cache.max.saturate ? 3.0e38f : kHalfMax;
+  const float limit = cache.max.saturate ? kMaxSaturating : kHalfMax;
   const char* rule = "finite numbers within +-65504 (or +-3e38 with QUIRE_CACHE_SATURATE)";
   std::int64_t bad =
       cache.backend->find_bad_value(call.k, 1, call.tokens, g.kv_heads, g.dim_k, limit);
@@ -65,7 +65,14 @@ Status check_values(const CacheState& cache, const LayerCall& call) {
   bad = cache.backend->find_bad_value(call.v, 1, call.tokens, g.kv_heads, g.dim_v, limit);
   if (bad >= 0) return fail(StatusCode::kBadValue, "v", rule, 0, static_cast<std::uint64_t>(bad));
   if (call.q_rows == 0) return ok_status();
-  bad = cache.backend->find_bad_value(call.q, 1, call.q_rows, g.q_heads, g.dim_k, 1.0e30f);
+  for (std::uint64_t i = 0; call.lse != nullptr && i < std::uint64_t{call.q_rows} * g.q_heads;
+       ++i) {
+    const bool empty = call.lse[i] == -__builtin_inff();  // a row that sees no key
+    if (!empty && !(std::fabs(call.lse[i]) <= kMaxQuery)) {
+      return fail(StatusCode::kBadValue, "lse", "-inf, or finite numbers within +-1e30", 0, i);
+    }
+  }
+  bad = cache.backend->find_bad_value(call.q, 1, call.q_rows, g.q_heads, g.dim_k, kMaxQuery);
   if (bad >= 0) {
     return fail(StatusCode::kBadValue,
                 "q",
@@ -83,10 +90,12 @@ void write_mean(const RowsView& rows,
                 std::uint32_t dim,
                 std::uint16_t* out) {
   double sum[kMaxHeadDim] = {};
+  CodecEvents counted_elsewhere;
   for (std::uint32_t t = 0; t < tokens; ++t) {
     const std::int64_t at = rows.offset(0, t, head);
     for (std::uint32_t d = 0; d < dim; ++d)
-      sum[d] += static_cast<double>(load_as_float(rows.data, rows.dtype, at + d));
+      sum[d] += static_cast<double>(
+          saturate_to_half_range(load_as_float(rows.data, rows.dtype, at + d), counted_elsewhere));
   }
   for (std::uint32_t d = 0; d < dim; ++d)
     out[d] = float_to_half(static_cast<float>(sum[d] / tokens));
@@ -251,7 +260,7 @@ Status read_layer_args(const CacheState& cache,
     QUIRE_TRY(read_rows(a.q, "q", {a.q_rows, g.q_heads, g.dim_k}, call.q));
   }
   call.lse = a.lse;
-  QUIRE_TRY(read_rule(a.rule, g.dim_k, call.rule));
+  QUIRE_TRY(read_rule(a.rule, g.dim_k, g.q_heads, call.rule));
   call.plan = a.plan;
   call.plan_out = a.plan_out;
   return read_parallel(a.parallel, cache.max.threads, call.parallel);
@@ -278,7 +287,7 @@ Status prefill_begin(CacheState& cache, std::int32_t slot, std::uint32_t tokens)
     bound.alpha_low = std::min(bound.alpha_low, head.alpha_low);
   }
   const std::uint64_t pages = prompt_pages(bound, cache.admission(s.policy), tokens);
-  QUIRE_TRY(cache.reserve(pages, 0));
+  QUIRE_TRY(cache.reserve(pages));
   s.state = SeqState::kPrefill;
   s.prompt_tokens = static_cast<std::int32_t>(tokens);
   s.next_layer = 0;
@@ -330,6 +339,7 @@ Status prefill_cancel(CacheState& cache, std::int32_t slot) {
   s.next_layer = 0;
   s.ends = PromptEnds{};
   s.factor = initial_factor(s.policy);
+  s.controlled_at = initial_control(s.policy);
   return ok_status();
 }
 

@@ -29,6 +29,7 @@ void cut_head(CacheState& cache,
   }
   CodecEvents events;
   retier(view, tier_of, events);
+  cache.counters.saturated.fetch_add(events.saturated, std::memory_order_relaxed);
   cache.add_tier_tokens(s, state.tokens, after.tokens);
   state.tokens[0] = after.tokens[0];
   state.tokens[1] = after.tokens[1];
@@ -47,8 +48,8 @@ void control_prompt(CacheState& cache,
                     std::uint32_t tokens) {
   Slot& s = cache.slots[slot];
   const auto length = static_cast<std::int32_t>(tokens);
-  const ControlRequest request = {slot, layer + 1, length, 0, s.policy.cadence};
-  float factor = find_factor(cache, request);
+  ControlRequest request = {slot, layer + 1, length, 0, s.policy.cadence};
+  float factor = find_factor_ahead(cache, request);
   if (!(factor > 0.0f)) return;
   const auto counts = [&](std::uint32_t l, std::uint32_t head) {
     const TierRule rule = cache.rule(slot, l, head, length, factor);

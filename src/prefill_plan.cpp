@@ -109,6 +109,13 @@ Status check_plan_pages(const CacheState& cache,
     }
     for (std::uint32_t tier = 0; tier < g.layout.tier_count; ++tier)
       needed += ceil_div(planned[tier], g.layout.tier[tier].tokens);
+    if (s.policy.kind != PolicyKind::kEvict) continue;
+    const std::uint64_t budget = evict_tokens(s.policy,
+                                              cache.admission(s.policy),
+                                              tokens,
+                                              std::uint64_t{s.next_layer} * g.kv_heads + head);
+    const std::uint64_t kept = std::uint64_t{planned[0]} + planned[1];
+    if (kept > budget) return invalid("plan", "tokens within the policy's budget", kept, budget);
   }
   const std::uint64_t reserved =
       s.policy.has_controller() ? s.credit : s.credit / (g.layers - s.next_layer);

@@ -76,7 +76,8 @@ extern "C" quire_status quire_recipe_get(uint32_t recipe,
       return quire::invalid(
           "recipe", "a quire_recipe_id from 1 to 9", QUIRE_RECIPE_FOREIGN, recipe);
     }
-    if (policy == nullptr) return quire::invalid("policy", "not NULL");
+    quire_policy given;
+    QUIRE_TRY(quire::read_args(policy, "policy", 0xffffffffu, given));
     if (group != nullptr && group->struct_size < sizeof(quire_group_desc)) {
       return quire::fail(quire::StatusCode::kAbiMismatch,
                          "struct_size",
@@ -86,6 +87,7 @@ extern "C" quire_status quire_recipe_get(uint32_t recipe,
     }
     const auto id = static_cast<quire::Recipe>(recipe);
     quire::write_policy(quire::policy_of(id), policy);
+    policy->struct_size = given.struct_size;
     if (group == nullptr) return quire::ok_status();
     const quire::RecipeFormats formats = quire::formats_of(id);
     group->layout.tier[0] = formats.tier[0];

@@ -98,6 +98,7 @@ void carry_out(CacheState& cache, const ReplanCall& call, std::uint32_t layer, s
       cache.view(call.slot, layer, head, s.tokens),
       [&](float, std::int32_t p, Tier) { return static_cast<Tier>(tiers[p]); },
       events);
+  cache.counters.saturated.fetch_add(events.saturated, std::memory_order_relaxed);
   cache.add_tier_tokens(s, state.tokens, after.tokens);
   state.tokens[0] = after.tokens[0];
   state.tokens[1] = after.tokens[1];
@@ -117,7 +118,7 @@ Status replan(CacheState& cache, const ReplanCall& call) {
           cache, cache.head_state(call.slot, layer, head), count_head(cache, call, layer, head));
     }
   }
-  QUIRE_TRY(cache.reserve(needed, 0));
+  QUIRE_TRY(cache.reserve(needed));
   for (std::uint32_t layer = call.first_layer; layer < call.first_layer + call.layer_count;
        ++layer) {
     for (std::uint32_t head = 0; head < cache.group.kv_heads; ++head)

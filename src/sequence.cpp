@@ -153,6 +153,7 @@ Status open(CacheState& cache, const OpenRequest& request, std::int32_t* slot) {
   s.state = SeqState::kOpen;
   s.policy = request.policy;
   s.factor = initial_factor(request.policy);
+  s.controlled_at = initial_control(request.policy);
   s.shape = {request.policy.sink_tokens,
              request.policy.recent_window,
              request.policy.recent_window + g.max_draft};

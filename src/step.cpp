@@ -1,5 +1,6 @@
 // A step: begin (plan, count, assign), append per layer, end or cancel. Attention is in attend.cpp.
 #include <algorithm>
+#include <cstddef>
 
 #include "src/args.hpp"
 #include "src/cache.hpp"
@@ -111,7 +112,7 @@ Status step_begin(CacheState& cache, const BeginCall& call) {
   auto* counts = arena.take<std::uint32_t>(rows);
   count_pages(cache, call.batch, counts);
   const std::uint64_t total = exclusive_scan(counts, rows);
-  QUIRE_TRY(cache.reserve(total, 0));
+  QUIRE_TRY(cache.reserve(total));
   step.replay = call.plan;
   step.replay_count = call.plan_count;
   if (call.plan_out != nullptr || call.plan_out_count != nullptr) {
@@ -142,7 +143,7 @@ Status check_rows(const CacheState& cache,
                   const RowsView& rows,
                   std::uint32_t dim,
                   const char* name) {
-  const float limit = cache.max.saturate ? 3.0e38f : kHalfMax;
+  const float limit = cache.max.saturate ? kMaxSaturating : kHalfMax;
   for (std::uint32_t i = 0; i < cache.step.batch; ++i) {
     if (cache.step.slots[i].slot < 0) continue;
     RowsView one = rows;
@@ -293,7 +294,10 @@ extern "C" quire_status quire_step_begin(quire_cache* cache, const quire_step_be
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire_step_begin_args a;
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
-    static_assert(sizeof(quire_plan_move) == sizeof(quire::PlanMove));
+    static_assert(sizeof(quire_plan_move) == sizeof(quire::PlanMove) &&
+                  offsetof(quire_plan_move, head) == offsetof(quire::PlanMove, head) &&
+                  offsetof(quire_plan_move, position) == offsetof(quire::PlanMove, position) &&
+                  offsetof(quire_plan_move, to) == offsetof(quire::PlanMove, to));
     quire::BeginCall call;
     call.slots = a.slots;
     call.batch = a.batch;

@@ -71,12 +71,14 @@ StepInput step_input(const CacheState& cache,
   return in;
 }
 
-StepRule step_rule_of(const Policy& policy) {
+StepRule step_rule_of(const Policy& policy, float factor) {
   if (policy.kind == PolicyKind::kKeepAll || policy.kind == PolicyKind::kForeign)
     return StepRule::kAppend;
   if (policy.kind == PolicyKind::kEvict && policy.grows) return StepRule::kAppend;
-  // Between its runs the controller lets every token enter high: that growth is priced ahead.
-  return policy.has_controller() ? StepRule::kAppend : policy.step_rule;
+  if (!policy.has_controller()) return policy.step_rule;
+  // Between its runs the controller lets every token enter high: that growth is priced ahead. Where
+  // no factor fits, tokens are dropped as they come.
+  return factor >= kDropAll ? StepRule::kClassify : StepRule::kAppend;
 }
 
 // One head; with `again`, every token is classified and the counts are those after it.
@@ -90,7 +92,7 @@ void plan_head(CacheState& cache,
   const Slot& s = cache.slots[slot];
   const HeadView view = cache.view(slot, layer, head, s.tokens);
   const TierRule rule = cache.rule(slot, layer, head, s.tokens, factor);
-  const StepRule step_rule = step_rule_of(s.policy);
+  const StepRule step_rule = step_rule_of(s.policy, factor);
   const std::uint64_t head_index = std::uint64_t{layer} * cache.group.kv_heads + head;
   const HeadState& state = cache.head_state(slot, layer, head);
   HeadPlan plan =
@@ -115,14 +117,13 @@ void plan_all_heads(CacheState& cache, std::uint32_t index, float factor, bool a
   }
 }
 
-// Runs the byte controller and plans with the factor it finds. The plan's own growth of one token
-// is part of the counts, so the moments are 0 to cadence - 1 further tokens.
+// Runs the byte controller and plans with the factor it finds.
 void plan_controlled(CacheState& cache, std::uint32_t index) {
   StepSlot& step = cache.step.slots[index];
   const Slot& s = cache.slots[step.slot];
-  const ControlRequest request = {step.slot, cache.group.layers, s.tokens, 1, s.policy.cadence};
+  ControlRequest request = {step.slot, cache.group.layers, s.tokens, 1, s.policy.cadence};
   step.cadence = 1;
-  step.factor = find_factor(cache, request);
+  step.factor = find_factor_ahead(cache, request);
   const auto planned = [&](std::uint32_t layer, std::uint32_t head) {
     const HeadPlan& plan = cache.plan(index, layer, head);
     RetierCounts counts;
@@ -202,9 +203,7 @@ void plan_sequence(CacheState& cache, std::uint32_t index) {
   const Slot& s = cache.slots[step.slot];
   step.factor = s.factor;
   step.cadence = 0;
-  const bool due = s.policy.has_controller() &&
-                   s.tokens - s.controlled_at >= static_cast<std::int32_t>(s.policy.cadence);
-  if (due) {
+  if (controller_due(cache, step.slot)) {
     plan_controlled(cache, index);
   } else {
     plan_all_heads(cache, index, step.factor, false);

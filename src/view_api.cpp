@@ -15,6 +15,23 @@ struct View {
   std::uint32_t group = 1;
 };
 
+// No two heads may have the same bytes.
+Status check_heads_apart(const View& view) {
+  if (view.raw.kv_heads < 2) return ok_status();
+  const std::int64_t stride = view.space.head_stride;
+  const auto page = static_cast<std::int64_t>(view.layout.page_bytes);
+  if (stride != 0 && stride < page && stride > -page) {
+    return invalid("view.head_stride",
+                   "0, or not below page_bytes",
+                   view.layout.page_bytes,
+                   static_cast<std::uint64_t>(stride));
+  }
+  if (stride == 0 && view.raw.table_head_stride == 0) {
+    return invalid("view.table_head_stride", "not 0 where head_stride is 0: heads need own pages");
+  }
+  return ok_status();
+}
+
 Status check_view_strides(const View& view) {
   if (view.raw.pool == nullptr) return invalid("view.pool", "not NULL");
   if (reinterpret_cast<std::uintptr_t>(view.raw.pool) % kMetaAlign != 0) {
@@ -38,6 +55,7 @@ Status check_view_strides(const View& view) {
                    kMetaAlign,
                    static_cast<std::uint64_t>(view.space.head_stride));
   }
+  QUIRE_TRY(check_heads_apart(view));
   if (view.raw.table == nullptr) return invalid("view.table", "not NULL");
   if (view.raw.tokens == nullptr) return invalid("view.tokens", "not NULL");
   return ok_status();
@@ -81,6 +99,7 @@ Status read_view(const quire_view* in, View& view) {
   const Expected<PageLayout> made = page_layout(spec);
   if (!made.ok()) return made.status();
   view.layout = made.value();
+  QUIRE_TRY(check_implied_positions(view.layout));
   if (raw.kv_heads < 1) return invalid("view.kv_heads", "at least 1", 1, raw.kv_heads);
   if (raw.q_heads < raw.kv_heads || raw.q_heads % raw.kv_heads != 0 ||
       raw.q_heads / raw.kv_heads > kMaxQueryGroup) {
@@ -273,7 +292,7 @@ Status attention(const quire_view_attention_args* args) {
   AttentionCall call;
   QUIRE_TRY(read_rows(a.q, "q", {rows, view.raw.q_heads, high.head_dim_k}, call.q));
   QUIRE_TRY(read_rows(a.out, "out", {rows, view.raw.q_heads, high.head_dim_v}, call.out));
-  QUIRE_TRY(read_rule(a.rule, high.head_dim_k, call.rule));
+  QUIRE_TRY(read_rule(a.rule, high.head_dim_k, view.raw.q_heads, call.rule));
   QUIRE_TRY(read_parallel(a.parallel, 1024, call.parallel));
   QUIRE_TRY(check_positions(a, view.raw.sequences, rows));
   const std::uint64_t needed =
@@ -291,7 +310,7 @@ Status attention(const quire_view_attention_args* args) {
                 a.workspace_bytes);
   }
   const std::int64_t bad = cpu_backend().find_bad_value(
-      call.q, view.raw.sequences, rows, view.raw.q_heads, high.head_dim_k, 1.0e30f);
+      call.q, view.raw.sequences, rows, view.raw.q_heads, high.head_dim_k, kMaxQuery);
   if (bad >= 0)
     return fail(StatusCode::kBadValue,
                 "q",

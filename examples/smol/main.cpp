@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
@@ -24,6 +27,8 @@ struct Input {
 };
 
 std::string read_text(const std::string& path, std::string* out) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return path + ": is a folder";
   std::ifstream file(path, std::ios::binary);
   if (!file) return path + ": cannot be opened";
   out->assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
@@ -79,8 +84,9 @@ std::string make_caches(const Options& options,
                         const Config& config,
                         std::vector<CacheRun>* caches) {
   std::vector<std::string> names = options.settings.empty() ? default_settings() : options.settings;
-  names.erase(std::remove(names.begin(), names.end(), "fp16"), names.end());
   names.insert(names.begin(), "fp16");
+  for (auto name = names.begin(); name != names.end();)  // each once
+    name = std::find(names.begin(), name, *name) == name ? name + 1 : names.erase(name);
   // What a head holds on average is about half of the text.
   const CacheShape shape = {
       config.layers, config.q_heads, config.kv_heads, config.head_dim, options.tokens / 2};
@@ -107,6 +113,21 @@ TierMap map_of(const CacheRun& cache, const Config& config, uint32_t tokens) {
 // Settings whose tokens are not all alike.
 bool worth_a_map(const Setting& setting) { return setting.policy.kind != QUIRE_KEEP_ALL; }
 
+void announce(const Options& options, const Input& in, std::size_t settings) {
+  std::fprintf(stderr,
+               "%s: %u tokens of %s, the first %u as prompt, %zu settings\n",
+               in.model.name.c_str(),
+               options.tokens,
+               in.text_name.c_str(),
+               options.prompt,
+               settings);
+  if (options.tokens >= 512) return;
+  std::fprintf(
+      stderr,
+      "note: most of a short text lies in the 16-bit ring of the last 64 tokens; shares mean "
+      "little below 1,000 tokens\n");
+}
+
 // The whole table in lockstep.
 std::string measure(const Options& options,
                     const Input& in,
@@ -115,6 +136,7 @@ std::string measure(const Options& options,
   std::vector<CacheRun> caches;
   std::string problem = make_caches(options, in.model.config, &caches);
   if (!problem.empty()) return problem;
+  announce(options, in, caches.size());
   Lockstep engine(in.model, pool);
   problem = engine.run_prompt(in.tokens, options.prompt, caches);
   if (!problem.empty()) return problem;
@@ -150,6 +172,8 @@ std::string measure(const Options& options,
     r.ppl = quality[i].perplexity();
     r.cache_ms_per_token = caches[i].seconds() * 1e3 / steps;
     r.scratch_bytes = caches[i].scratch_bytes();
+    if (!std::isfinite(r.kld_mean) || !std::isfinite(r.ppl))
+      return r.name + ": logits that are no numbers; is the model file damaged?";
     if (worth_a_map(caches[i].setting()))
       r.map = map_of(caches[i], in.model.config, options.tokens);
     results->push_back(std::move(r));
@@ -184,12 +208,25 @@ std::string measure_speed(const Options& options,
   return problem;
 }
 
+// Before minutes of work, not after. What was not there is not left behind.
+std::string check_writable(const std::string& path) {
+  if (path.empty()) return "";
+  std::error_code ignored;
+  const bool there = std::filesystem::exists(path, ignored);
+  if (!std::ofstream(path, std::ios::app)) return "cannot write " + path;
+  if (!there) std::filesystem::remove(path, ignored);
+  return "";
+}
+
 std::string run(const Options& options) {
   Input in;
   std::string problem = load_input(options, &in);
+  if (problem.empty()) problem = check_writable(options.json);
+  if (problem.empty()) problem = check_writable(options.report);
   if (!problem.empty()) return problem;
-  Pool pool(options.threads > 0 ? options.threads
-                                : std::max(1u, std::thread::hardware_concurrency()));
+  const uint32_t processors = std::max(1u, std::thread::hardware_concurrency());
+  const uint32_t threads = std::min(options.threads > 0 ? options.threads : processors, processors);
+  Pool pool(threads);
   RunResult result;
   result.model = in.model.name;
   result.text = in.text_name;
@@ -203,7 +240,10 @@ std::string run(const Options& options) {
   }
   if (!problem.empty()) return problem;
   std::fputs(table_text(result).c_str(), stdout);
-  if (!options.json.empty()) problem = write_file(options.json, json_text(result));
+  if (!options.json.empty()) {
+    problem = write_file(options.json, json_text(result));
+    if (problem.empty()) std::printf("\njson: %s\n", options.json.c_str());
+  }
   if (problem.empty() && !options.report.empty()) {
     problem = write_file(options.report, report_html(result));
     if (problem.empty()) std::printf("\nreport: %s\n", options.report.c_str());
@@ -221,7 +261,11 @@ int main(int argc, char** argv) {
     std::fputs(smol::help_text(), stdout);
     return 0;
   }
-  if (problem.empty()) problem = smol::run(options);
+  try {
+    if (problem.empty()) problem = smol::run(options);
+  } catch (const std::exception& e) {  // of the standard library: no memory, a broken file system
+    problem = e.what();
+  }
   if (problem.empty()) return 0;
   std::fprintf(stderr, "%s\n", problem.c_str());
   return 1;

@@ -19,7 +19,7 @@ std::string set_value(const std::string& flag, const char* value, Options* out) 
   const auto count = [&](uint32_t* field) {
     return parse_count(value, field)
                ? std::string()
-               : flag + " takes a whole number of at least 1, not '" + value + "'";
+               : flag + " takes a whole number from 1 to 16000000, not '" + value + "'";
   };
   if (flag == "--tokens") return count(&out->tokens);
   if (flag == "--prompt") return count(&out->prompt);
@@ -49,6 +49,8 @@ std::string parse_options(int argc, char** argv, Options* out) {
     }
     bool known = false;
     for (const char* name : kWithValue) known = known || flag == name;
+    if (!known && flag.find('=') != std::string::npos)
+      return "'" + flag + "': a flag and its value are two words, without '='";
     if (!known) return "unknown flag '" + flag + "'; see --help";
     if (i + 1 >= argc) return flag + " needs a value";
     const std::string problem = set_value(flag, argv[++i], out);
@@ -80,7 +82,7 @@ decoded token by token through the cache, and every setting is compared with its
   --report FILE    write the report (default report.html)
   --threads N      threads (default: all processors)
   --synthetic      no model file: a small random model and random tokens
-  --model FILE     the GGUF file (demo.sh finds it)
+  --model FILE     another GGUF file of a Llama model (default: SmolLM2-135M-Instruct)
 )";
 }
 

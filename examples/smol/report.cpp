@@ -168,7 +168,12 @@ std::string map_html(const RunResult& run) {
   std::string out =
       "<h2>Which tokens each head keeps, and how precisely</h2>"
       "<p>At the end of the run. A row is a KV head, layers from top to bottom; the text runs from "
-      "left to right. Move over the map to read it.</p>"
+      "left to right. Move over the map to read it. The high tier is K8V4 and the low one K4V2 for "
+      "DiffKV, K6V4 and K4V2 for quire_budget; evicting methods keep or drop 16-bit tokens. Only "
+      "the "
+      "last queries of the prompt score it (64 for DiffKV, 256 for quire_budget), and younger "
+      "tokens "
+      "have been seen by fewer: hence the edge that many tokens before the end of the prompt.</p>"
       "<p class='key'><select id='pick' aria-label='setting'></select> <span>"
       "<i style='background:var(--high)'></i>high tier<i style='background:var(--low)'></i>low tier"
       "<i style='background:var(--drop)'></i>dropped<i style='background:var(--ring)'></i>ring: "
@@ -181,7 +186,7 @@ std::string map_html(const RunResult& run) {
   }
   out += "</div><div class='mapbox'><canvas id='map'></canvas><div class='ticks'>";
   for (uint32_t k = 0; k <= 4; ++k) out += fmt::format("<span>{}</span>", any->map.tokens * k / 4);
-  out += "</div></div></div><p id='info' class='soft'>position</p>";
+  out += "</div></div></div><p id='info' class='soft'>point at the map</p>";
   out += fmt::format(
       "<script type='application/json' "
       "id='tiers'>{{\"tokens\":{},\"heads\":{},\"first\":\"{}\",\"maps\":{{{}}}}}</script>",

@@ -24,7 +24,7 @@ std::string quoted(const std::string& text) {
 }
 
 std::string speed(const SettingResult& s) {
-  return s.tokens_per_second > 0.0 ? fmt::format("{:.1f}", s.tokens_per_second) : "";
+  return s.tokens_per_second > 0.0 ? fmt::format("{:.1f}", s.tokens_per_second) : "-";
 }
 
 }  // namespace
@@ -41,14 +41,14 @@ std::string table_text(const RunResult& run) {
                                 "cache ms",
                                 "tok/s");
   for (const SettingResult& s : run.settings) {
-    out += fmt::format("{:<28}{:>10.1f}{:>8.4f}{:>10.5f}{:>9.4f}{:>9.4f}{:>9.4f}{:>10.3f}{:>8}\n",
+    out += fmt::format("{:<28}{:>10.1f}{:>8.4f}{:>10.5f}{:>9.4f}{:>9.4f}{:>9}{:>10.3f}{:>8}\n",
                        s.name,
                        s.bytes / 1024.0,
                        s.share(),
                        s.kld_mean,
                        s.kld_p99,
                        s.same_top,
-                       s.ppl,
+                       s.ppl < 1e4 ? fmt::format("{:.4f}", s.ppl) : fmt::format("{:.3g}", s.ppl),
                        s.cache_ms_per_token,
                        speed(s));
   }

@@ -129,8 +129,11 @@ std::string fill(const ParsedName& name, Setting* s) {
   if (name.base == "streaming_llm") return evicting(QUIRE_RECIPE_STREAMING_LLM, name, s);
   if (name.base == "quire_budget") {
     take_recipe(QUIRE_RECIPE_QUIRE_BUDGET, s);
-    const bool given = parse_number(name.arguments, &s->policy.byte_target);
-    return given ? "" : "quire_budget takes a share of fp16, such as quire_budget:0.21";
+    const bool given = parse_number(name.arguments, &s->policy.byte_target) &&
+                       s->policy.byte_target > 0.0 && s->policy.byte_target <= 1.5;
+    return given ? ""
+                 : "quire_budget takes a share of fp16 above 0 and up to 1.5, such as "
+                   "quire_budget:0.21";
   }
   if (name.target > 0.0 || !name.arguments.empty()) return "unknown setting";
   return uniform(name.base, s);

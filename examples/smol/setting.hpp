@@ -11,7 +11,7 @@ namespace smol {
 struct Setting {
   std::string name;
   quire_group_desc group;
-  quire_policy policy;
+  quire_policy policy = QUIRE_POLICY_INIT;
 };
 
 // The model's side of a group description.

@@ -201,7 +201,7 @@ enum quire_policy_flag {
   QUIRE_POLICY_POSITION_THRESHOLDS = 2 /* prompt thresholds over the own position, not the length */
 };
 
-/* A policy of one sequence. Take one from quire_recipe_get and change fields. */
+/* A policy of one sequence: QUIRE_POLICY_INIT, then quire_recipe_get, then fields of one's own. */
 typedef struct quire_policy {
   uint32_t struct_size;
   uint32_t flags;          /* quire_policy_flag bits */
@@ -214,8 +214,8 @@ typedef struct quire_policy {
   uint32_t sink_tokens;    /* first tokens that stay in the ring; 0 means 1, QUIRE_NONE none */
   uint32_t recent_window;  /* last tokens in the ring; 0 means 64, QUIRE_NONE none */
   uint32_t tail_queries;   /* last prompt queries that score the prompt; QUIRE_ALL: all */
-  uint32_t min_queries;    /* a token seen by fewer queries stays high; 0: no probation. Needs CLASSIFY
-                              or a byte budget or target */
+  uint32_t min_queries;    /* a token seen by fewer queries stays high; 0: no probation. Needs a byte budget
+                              or target, whose runs end probations */
   uint32_t cadence;        /* steps between two runs of the byte controller; 0 means 16 */
   uint32_t pool;           /* smoothing of prompt scores: 0 none, 1 average, 2 maximum */
   uint32_t pool_width;     /* odd, up to 63 */
@@ -225,6 +225,7 @@ typedef struct quire_policy {
   uint64_t budget_bytes;   /* records of the sequence, ring included; 0: none */
   double byte_target;      /* pages, rings, tables as a share of fp16; 0: none */
 } quire_policy;
+#define QUIRE_POLICY_INIT {sizeof(quire_policy), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Thresholds of one layer and KV head, or of all with QUIRE_ALL; later entries win. */
 typedef struct quire_threshold {
@@ -315,7 +316,8 @@ typedef struct quire_cache_memory {
 
 typedef struct quire_cache quire_cache;
 
-/* A policy by name, and the formats and ring it was measured with: fills *policy and, unless NULL,
+/* A policy by name, and the formats and ring it was measured with: fills *policy (its struct_size must
+ * be set) and, unless NULL,
  * group->layout.tier, tier_count, flags, ring_format, sink_tokens, recent_window. Shapes, page size
  * and seed are left alone. */
 QUIRE_API quire_status quire_recipe_get(uint32_t recipe, quire_policy* policy, quire_group_desc* group);
@@ -404,12 +406,12 @@ typedef struct quire_rows {
 
 /* What the model does to logits. Initialise with zeros; scale 0 means 1/sqrt(head_dim_k). */
 typedef struct quire_rule {
-  float scale;
+  float scale;                /* up to 10 */
   float soft_cap;             /* c: c * tanh(logit / c); 0: off */
   int32_t sliding_window;     /* a query sees the last w positions, itself included; 0: off */
   uint32_t reserved;
-  const float* alibi_slopes;  /* [q_heads] or NULL */
-  const float* sink_logits;   /* [q_heads] or NULL; denominator only, not in the LSE */
+  const float* alibi_slopes;  /* [q_heads], within +-1e6, or NULL */
+  const float* sink_logits;   /* [q_heads], -inf or within +-1e30, or NULL; denominator only, not in the LSE */
 } quire_rule;
 
 /* The caller's threads. run() must call task(context, i) for every i in [0, tasks), in any order
@@ -440,7 +442,9 @@ typedef struct quire_prefill_layer_args {
   const float* lse;     /* [q_rows, q_heads] natural LSE of those rows, sink excluded; or NULL */
   quire_rule rule;
   const uint8_t* plan;  /* [kv_heads, tokens] tiers (0 high, 1 low, 254 drop), or NULL: the policy's */
-  uint8_t* plan_out;    /* [kv_heads, tokens] receives what was done (ring: 255), or NULL */
+  uint8_t* plan_out;    /* [kv_heads, tokens] receives the plan (ring: 255), or NULL. A byte budget or
+                           target cuts further from there, in this call and later ones; fed back
+                           under the same policy, the plan leads to the same pages */
   const quire_parallel* parallel;
   quire_error* error;
 } quire_prefill_layer_args;
@@ -605,7 +609,9 @@ QUIRE_API quire_status quire_gather(quire_cache* cache, const quire_gather_args*
 
 /* ---- Any time ------------------------------------------------------------------------------- */
 
-/* Numbers of the whole cache. Bytes: every one that the cache holds for open sequences. */
+/* Numbers of the whole cache. Bytes: every one that the cache holds for open sequences; what it has
+ * whether any is open or not (free lists, plans of a step, page counters) is part of
+ * quire_cache_sizes.tables alone. */
 typedef struct quire_stats {
   uint32_t struct_size;
   uint32_t sequences;       /* open */
@@ -629,6 +635,7 @@ typedef struct quire_stats {
 } quire_stats;
 #define QUIRE_STATS_INIT {sizeof(quire_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0}
 
+/* Fills *stats from counters; any thread, any time, O(1). Errors: INVALID_ARGUMENT, ABI_MISMATCH. */
 QUIRE_API quire_status quire_stats_get(const quire_cache* cache, quire_stats* stats);
 
 enum quire_seq_state {
@@ -659,6 +666,8 @@ typedef struct quire_seq_info {
 } quire_seq_info;
 #define QUIRE_SEQ_INFO_INIT {sizeof(quire_seq_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
+/* State and bytes of one sequence in any state but closed, O(1). Errors: BAD_STATE, INVALID_ARGUMENT,
+ * ABI_MISMATCH. */
 QUIRE_API quire_status quire_seq_info_get(const quire_cache* cache, int32_t slot, quire_seq_info* info);
 
 typedef struct quire_query_args {
@@ -701,7 +710,7 @@ typedef struct quire_explain_report {
 #define QUIRE_EXPLAIN_REPORT_INIT {sizeof(quire_explain_report), 0, {0}, {0}, 0, 0, 0}
 
 /* Says which kernel an attention call would run, or which field it would be refused for. Reads
- * layer, rows, splits, score_rows and the strides; touches no data. */
+ * layer, rows, splits, score_rows, lse_base_2, dtypes, rule and parallel; touches no data. */
 QUIRE_API quire_status quire_explain(const quire_cache* cache, const quire_attention_args* args,
                                      quire_explain_report* report);
 

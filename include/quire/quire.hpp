@@ -3,6 +3,10 @@
 // Header-only, C++17, no exceptions. Every call of quire.h that is not wrapped takes Cache::get().
 #pragma once
 
+#if __cplusplus < 201703L
+#error "quire.hpp needs C++17"
+#endif
+
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -120,6 +124,18 @@ class Cache {
   Result prefill_layer(quire_prefill_layer_args args) const {
     return with_error(args, [&](const auto* a) { return quire_prefill_layer(cache_, a); });
   }
+  // A layer of a prompt whose policy needs no scores.
+  Result prefill_layer(std::int32_t slot,
+                       std::uint32_t layer,
+                       const quire_rows& k,
+                       const quire_rows& v) const {
+    quire_prefill_layer_args args = QUIRE_PREFILL_LAYER_ARGS_INIT;
+    args.slot = slot;
+    args.layer = layer;
+    args.k = k;
+    args.v = v;
+    return prefill_layer(args);
+  }
   Result prefill_end(std::int32_t slot) const {
     return Result::of([&](quire_error* e) { return quire_prefill_end(cache_, slot, e); });
   }
@@ -141,6 +157,20 @@ class Cache {
   }
   Result attention(quire_attention_args args) const {
     return with_error(args, [&](const auto* a) { return quire_attention(cache_, a); });
+  }
+  Result append(std::uint32_t layer, const quire_rows& k, const quire_rows& v) const {
+    quire_append_args args = QUIRE_APPEND_ARGS_INIT;
+    args.layer = layer;
+    args.k = k;
+    args.v = v;
+    return append(args);
+  }
+  Result attention(std::uint32_t layer, const quire_rows& q, const quire_rows& out) const {
+    quire_attention_args args = QUIRE_ATTENTION_ARGS_INIT;
+    args.layer = layer;
+    args.q = q;
+    args.out = out;
+    return attention(args);
   }
   Result step_end() const {
     return Result::of([&](quire_error* e) { return quire_step_end(cache_, e); });

@@ -80,10 +80,12 @@ static void start(world* w) {
   const quire_error error = QUIRE_ERROR_INIT;
   const quire_group_desc group = QUIRE_GROUP_DESC_INIT;
   const quire_cache_desc desc = QUIRE_CACHE_DESC_INIT;
+  const quire_policy policy = QUIRE_POLICY_INIT;
   quire_layout layout = QUIRE_LAYOUT_INIT;
   uint32_t abi = 77;
   w->error = error;
   w->group = group;
+  w->policy = policy;
   w->desc = desc;
   CHECK(quire_version(&abi) ==
         QUIRE_VERSION_MAJOR * 10000u + QUIRE_VERSION_MINOR * 100u + QUIRE_VERSION_PATCH);

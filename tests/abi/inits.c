@@ -50,6 +50,7 @@ int main(void) {
   CHECK(quire_layout, QUIRE_LAYOUT_INIT);
   CHECK(quire_cache_sizes, QUIRE_CACHE_SIZES_INIT);
   CHECK(quire_cache_memory, QUIRE_CACHE_MEMORY_INIT);
+  CHECK(quire_policy, QUIRE_POLICY_INIT);
   CHECK(quire_seq_open_args, QUIRE_SEQ_OPEN_ARGS_INIT);
   CHECK(quire_seq_fork_args, QUIRE_SEQ_FORK_ARGS_INIT);
   CHECK(quire_prefill_layer_args, QUIRE_PREFILL_LAYER_ARGS_INIT);

@@ -195,7 +195,7 @@ TEST_CASE("every status number has a name of its own and unknown numbers have on
 }
 
 TEST_CASE("a recipe that does not exist changes neither policy nor group", "[cache][bad_input]") {
-  quire_policy policy = {};
+  quire_policy policy = QUIRE_POLICY_INIT;
   policy.cadence = 77;
   quire_group_desc group = QUIRE_GROUP_DESC_INIT;
   group.recent_window = 99;

@@ -134,6 +134,12 @@ struct Merge {
 
 const Bad<Merge> kBadMerge[] = {
     {"no parts", [](Merge& m) { m.args.parts = nullptr; }, {1, "parts", "not NULL"}},
+    {"lse NaN",
+     [](Merge& m) { m.in_lse[8] = std::numeric_limits<float>::quiet_NaN(); },
+     {QUIRE_BAD_VALUE, "parts.lse", "finite", 0, 2}},
+    {"lse Inf",
+     [](Merge& m) { m.in_lse[3] = std::numeric_limits<float>::infinity(); },
+     {QUIRE_BAD_VALUE, "parts.lse", "finite", 0, 3}},
     {"0 parts", [](Merge& m) { m.args.part_count = 0; }, {1, "part_count", "1 to 64", -1, 0}},
     {"65 parts", [](Merge& m) { m.args.part_count = 65; }, {1, "part_count", "1 to 64", 64, 65}},
     {"0 rows", [](Merge& m) { m.args.rows = 0; }, {1, "rows", "at least 1", 1, 0}},

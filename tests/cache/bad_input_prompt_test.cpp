@@ -1,5 +1,6 @@
 // Oracle: the comments of quire_prefill_layer_args, quire_rows, quire_rule and quire_parallel. A
 // prompt whose layer was refused goes on as if the call had not been made.
+#include <array>
 #include <limits>
 
 #include "support/raw_calls.hpp"
@@ -10,6 +11,17 @@ namespace {
 using Args = quire_prefill_layer_args;
 constexpr std::uint32_t kTokens = 24;  // sink 1, window 4: 19 in pages
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// One log-sum-exp per query row and head; -inf is a row that sees nothing.
+constexpr std::array<float, kTokens * 4> lse_with(std::size_t at, float value) {
+  std::array<float, kTokens* 4> lse = {-kInf, 1.0f, 2.0f, 3.0f};
+  lse[at] = value;
+  return lse;
+}
+constexpr auto kNanLse = lse_with(1, kNan);
+constexpr auto kInfLse = lse_with(2, kInf);
+constexpr auto kHugeLse = lse_with(3, -2.0e30f);
 
 template <class T>
 T* one_byte_on(T* data) {
@@ -67,6 +79,9 @@ const Bad<Args> kBad[] = {
     {"no run", [](Args& a) { a.parallel = &kNoRun; }, {1, "parallel.run", "function"}},
     {"no width", [](Args& a) { a.parallel = &kNoWidth; }, {1, "parallel.width", "1 to", 2, 0}},
     {"too wide", [](Args& a) { a.parallel = &kTooWide; }, {1, "parallel.width", "threads", 2, 3}},
+    {"lse NaN", [](Args& a) { a.lse = kNanLse.data(); }, {QUIRE_BAD_VALUE, "lse", "finite", 0, 1}},
+    {"lse Inf", [](Args& a) { a.lse = kInfLse.data(); }, {QUIRE_BAD_VALUE, "lse", "finite", 0, 2}},
+    {"lse huge", [](Args& a) { a.lse = kHugeLse.data(); }, {QUIRE_BAD_VALUE, "lse", "1e30", 0, 3}},
     {"flags", [](Args& a) { a.flags = 1; }, {QUIRE_ABI_MISMATCH, "flags", "", 0, 1}},
 };
 
@@ -168,7 +183,7 @@ TEST_CASE("a prompt plan that drops is refused where positions are not stored",
 }
 
 // The reservation is the policy's closed form; a plan of the engine must not take more than that.
-TEST_CASE("a prompt plan that needs more pages than the policy reserved is refused",
+TEST_CASE("a prompt plan of more tokens than an evicting policy allows is refused",
           "[cache][bad_input]") {
   RawSpec spec(QUIRE_RECIPE_STREAMING_LLM);
   spec.group.layout.page_bytes = 0;
@@ -181,7 +196,7 @@ TEST_CASE("a prompt plan that needs more pages than the policy reserved is refus
   std::vector<std::uint8_t> plan(2 * kTokens, 0);
   Args args = scene.args();
   args.plan = plan.data();
-  scene.refuse(args, {QUIRE_INVALID_ARGUMENT, "plan", "pages"});
+  scene.refuse(args, {QUIRE_INVALID_ARGUMENT, "plan", "budget"});
   scene.finish();
 }
 

@@ -15,6 +15,9 @@ void* one_byte_on(void* data) { return static_cast<unsigned char*>(data) + 1; }
 void run_nothing(void*, std::uint32_t, void (*)(void*, std::uint32_t), void*) {}
 const quire_parallel kTooWide = {run_nothing, nullptr, 3, 0};
 
+constexpr float kNanRule[4] = {0.0f, 1.0f, std::numeric_limits<float>::quiet_NaN(), 0.0f};
+constexpr float kHugeRule[4] = {0.0f, -2.0e6f, 0.0f, 0.0f};
+
 using Extend = quire_extend_args;
 const Bad<Extend> kBadExtend[] = {
     {"layer 2", [](Extend& a) { a.layer = 2; }, {1, "layer", "below layers", 2, 2}},
@@ -22,7 +25,7 @@ const Bad<Extend> kBadExtend[] = {
     {"negative position", [](Extend& a) { a.first_position = -1; }, {1, "first_position", "0 to"}},
     {"position 2^24",
      [](Extend& a) { a.first_position = 1 << 24; },
-     {1, "first_position", "16777215", 16777215, 1 << 24}},
+     {1, "first_position", "16777215", 16777215, -1}},
     {"no q", [](Extend& a) { a.q.data = nullptr; }, {1, "q", "not NULL"}},
     {"no out", [](Extend& a) { a.out.data = nullptr; }, {1, "out", "not NULL"}},
     {"q dtype 0", [](Extend& a) { a.q.dtype = 0; }, {1, "q", "QUIRE_F32", -1, 0}},
@@ -33,6 +36,16 @@ const Bad<Extend> kBadExtend[] = {
     {"base 3", [](Extend& a) { a.lse_base_2 = 3; }, {1, "lse_base_2", "0 or 1", 1, 3}},
     {"5 splits", [](Extend& a) { a.splits = 5; }, {1, "splits", "max_splits", 4, 5}},
     {"scale negative", [](Extend& a) { a.rule.scale = -1; }, {1, "rule.scale", "positive"}},
+    {"scale 11", [](Extend& a) { a.rule.scale = 11.0f; }, {1, "rule.scale", "up to 10"}},
+    {"slope NaN",
+     [](Extend& a) { a.rule.alibi_slopes = kNanRule; },
+     {QUIRE_BAD_VALUE, "rule.alibi_slopes", "1e6", 0, 2}},
+    {"slope huge",
+     [](Extend& a) { a.rule.alibi_slopes = kHugeRule; },
+     {QUIRE_BAD_VALUE, "rule.alibi_slopes", "1e6", 0, 1}},
+    {"sink NaN",
+     [](Extend& a) { a.rule.sink_logits = kNanRule; },
+     {QUIRE_BAD_VALUE, "rule.sink_logits", "finite", 0, 2}},
     {"too wide", [](Extend& a) { a.parallel = &kTooWide; }, {1, "parallel.width", "", 2, 3}},
     {"flags", [](Extend& a) { a.flags = 1; }, {QUIRE_ABI_MISMATCH, "flags", "", 0, 1}},
 };

@@ -230,7 +230,24 @@ TEST_CASE("a saturating cache has finite scores for huge keys", "[cache][bad_inp
   const quire_query_args args = s.calls.query(s.slot[0]);
   s.calls.need(quire_query(s.get(), &args));
   REQUIRE(s.calls.count > 0);
-  for (std::uint32_t i = 0; i < s.calls.count; ++i) CHECK(std::isfinite(s.calls.scores[i]));
+  float most = 0.0f;
+  for (std::uint32_t i = 0; i < s.calls.count; ++i) {
+    CHECK(std::isfinite(s.calls.scores[i]));
+    most = std::max(most, s.calls.scores[i]);
+  }
+  CHECK(most > 0.0f);  // a logit of infinity would have silenced the whole head
+}
+
+TEST_CASE("a mean key comes from numbers as they are stored", "[cache][bad_input]") {
+  RawSpec spec = saturating(QUIRE_RECIPE_QUIRE_UNIFORM);
+  Scene s(spec);
+  s.begin_prompt();
+  s.calls.k[0] = 3.0e38f;
+  store_prompt(s);
+  // One number of kTokens at the border moves the mean by 65504 / kTokens, not to the border.
+  const std::uint16_t mean =
+      *k_offset_of(s.get()->group.ring, s.get()->ring_block(s.slot[0], 0, 0));
+  CHECK(half_to_float(mean) < 1.1f * kHalfMax / kTokens);
 }
 
 TEST_CASE("a saturating cache still refuses NaN and Inf", "[cache][bad_input]") {

@@ -110,8 +110,11 @@ const Call kCalls[] = {
     {"quire_layout_make layout", false, true, [](Scene& s) {
        const quire_layout_desc desc = layout_of(s);
        return quire_layout_make(&desc, s.put(quire_layout QUIRE_LAYOUT_INIT)); }},
+    {"quire_recipe_get policy", false, false, [](Scene& s) {
+       const quire_policy policy = QUIRE_POLICY_INIT;
+       return quire_recipe_get(QUIRE_RECIPE_H2O, s.put(policy), nullptr); }},
     {"quire_recipe_get group", false, false, [](Scene& s) {
-       quire_policy policy;
+       quire_policy policy = QUIRE_POLICY_INIT;
        return quire_recipe_get(QUIRE_RECIPE_H2O, &policy, s.put(s.cache.spec.group)); }},
     {"quire_cache_sizes_get desc", true, true, [](Scene& s) {
        quire_cache_sizes out = QUIRE_CACHE_SIZES_INIT;

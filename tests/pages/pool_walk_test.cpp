@@ -102,7 +102,7 @@ class PoolWalk {
 
   // The reservation check against the model; true when it lets pass.
   bool reserve(std::uint64_t needed) {
-    const Status status = cache_.reserve(needed, 0);
+    const Status status = cache_.reserve(needed);
     const bool fits = needed <= available();
     REQUIRE(status.ok() == fits);
     if (fits) return true;

@@ -158,7 +158,7 @@ TEST_CASE("with room for everything a recipe gives the bits of keep_all", "[poli
   // What every head has is more than any share of the first few tokens.
   if (named.spec.policy.byte_target > 0.0 && !from_prompt) return;
   RigSpec plain = named.spec;
-  quire_policy keep = {};
+  quire_policy keep = QUIRE_POLICY_INIT;
   REQUIRE(quire_recipe_get(QUIRE_RECIPE_KEEP_ALL, &keep, nullptr) == QUIRE_OK);
   keep.sink_tokens = named.spec.policy.sink_tokens;
   keep.recent_window = named.spec.policy.recent_window;

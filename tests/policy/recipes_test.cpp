@@ -9,7 +9,7 @@ namespace quire::test {
 namespace {
 
 struct Taken {
-  quire_policy policy;
+  quire_policy policy = QUIRE_POLICY_INIT;
   quire_group_desc group = QUIRE_GROUP_DESC_INIT;
 };
 
@@ -124,7 +124,7 @@ TEST_CASE("the plain recipes keep everything and ask for no scores", "[policy][r
 
 TEST_CASE("an unknown recipe is refused and writes nothing", "[policy][recipe]") {
   for (const std::uint32_t id : {0u, 10u, 0xffffffffu}) {
-    quire_policy policy;
+    quire_policy policy = QUIRE_POLICY_INIT;
     std::memset(&policy, 0x5a, sizeof(policy));
     const quire_policy before = policy;
     quire_group_desc group = QUIRE_GROUP_DESC_INIT;

@@ -235,5 +235,34 @@ TEST_CASE("a token on probation stays high under every step rule that is accepte
   }
 }
 
+// Padding may give the tier of fewer bytes the fewer tokens to a page: 48 against 32 here.
+TEST_CASE("a low tier of fewer tokens to a page fits the reservation", "[policy][reservation]") {
+  StreamShape shape;
+  shape.dim = 16;
+  shape.tokens = 500;
+  Rng rng(8811);
+  INFO(rng.describe());
+  const Stream stream(shape, rng);
+  RigSpec spec(QUIRE_RECIPE_FOREIGN, shape);
+  spec.set_ring(1, 16);
+  spec.group.layout.tier[0] = {{QUIRE_GRID_AFFINE, 4, 0, 0}, {QUIRE_GRID_AFFINE, 4, 0, 0}};
+  spec.group.layout.tier[1] = {{QUIRE_GRID_AFFINE, 6, 0, 0}, {QUIRE_GRID_AFFINE, 2, 0, 0}};
+  spec.group.layout.page_bytes = 1536;
+  std::uint64_t pages = 0;
+  {
+    const Rig probe(spec);
+    const PageLayout& layout = probe.state().group.layout;
+    REQUIRE(layout.tier[1].tokens < layout.tier[0].tokens);
+    REQUIRE(quire_pages_for(probe.cache.get(), &spec.policy, 500, &pages, nullptr) == QUIRE_OK);
+  }
+  spec.pages = pages;
+  Rig rig(spec);
+  const std::vector<std::uint8_t> plan(4 * 500, 1);
+  const std::int32_t slot = rig.open();
+  rig.prompt(slot, stream, 500, plan.data());
+  REQUIRE(rig.cache.info(slot).low_tokens == 4 * (500 - 17));
+  REQUIRE(rig.cache.stats().live_pages <= pages);
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -23,7 +23,7 @@ def problems_of(readme, snippets):
         if not marked or marked.group(1) != code:
             problems.append(f"the block of README.md after {path} is not what the file holds")
         lines = code.count("\n")
-        if lines > 30:
+        if lines > 22:
             problems.append(f"{path}: {lines} lines are no short example")
     for path in snippets:
         if path not in [p for p, _ in blocks]:

@@ -17,7 +17,7 @@ namespace quire::test {
 
 struct CacheSpec {
   quire_group_desc group = QUIRE_GROUP_DESC_INIT;
-  quire_policy policy = {};
+  quire_policy policy = QUIRE_POLICY_INIT;
   std::uint32_t sequences = 1;
   std::uint32_t max_tokens = 1024;
   std::uint32_t threads = 1;

@@ -22,7 +22,7 @@ inline void set_small_pages(quire_group_desc& group) {
 
 struct PoolSpec {
   quire_group_desc group = QUIRE_GROUP_DESC_INIT;
-  quire_policy policy = {};
+  quire_policy policy = QUIRE_POLICY_INIT;
   std::uint32_t sequences = 1;
   std::uint32_t batch = 0;  // 0: sequences
   std::uint32_t max_tokens = 256;

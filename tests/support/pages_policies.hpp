@@ -59,7 +59,7 @@ inline quire_policy random_policy(const quire_group_desc& group, Rng& rng) {
              (recipe == QUIRE_RECIPE_DIFFKV_PAPER || recipe == QUIRE_RECIPE_DIFFKV_UPSTREAM ||
               recipe == QUIRE_RECIPE_QUIRE_BUDGET));
   }
-  quire_policy policy = {};
+  quire_policy policy = QUIRE_POLICY_INIT;
   REQUIRE(quire_recipe_get(recipe, &policy, nullptr) == QUIRE_OK);
   detail::random_ring(group, rng, policy);
   if (policy.tail_queries != 0 && policy.tail_queries != QUIRE_ALL)

@@ -16,7 +16,7 @@
 namespace quire::test {
 
 struct RigSpec {
-  quire_policy policy = {};
+  quire_policy policy = QUIRE_POLICY_INIT;
   quire_group_desc group = QUIRE_GROUP_DESC_INIT;
   std::uint32_t sequences = 1;
   std::uint32_t max_tokens = 1024;

@@ -115,11 +115,16 @@ class ReferenceRun {
     REQUIRE(quire_headroom_pages(rig.cache.get(), &slot, 1, &needed, &available, nullptr) ==
             QUIRE_OK);
     const std::uint64_t before = rig.cache.info(slot).live_pages;
-    due_ = controlled() && length - controlled_at >=
-                               static_cast<std::int32_t>(rig.state().slots[slot].policy.cadence);
+    const bool cadence =
+        controlled() &&
+        length - controlled_at >= static_cast<std::int32_t>(rig.state().slots[slot].policy.cadence);
     const Result begun = rig.begin(slot);
     INFO(begun.text());
     REQUIRE(begun.ok());
+    // It may run before its cadence has passed, should the step exceed the budget.
+    due_ = rig.state().step.slots[0].cadence != 0;
+    REQUIRE((due_ || !cadence));
+    starved_ = rig.state().step.slots[0].factor >= kDropAll;
     REQUIRE(rig.cache.info(slot).live_pages <= before + needed);
   }
 
@@ -222,7 +227,8 @@ class ReferenceRun {
     const quire_policy& p = rig.spec.policy;
     if (p.kind == QUIRE_KEEP_ALL || p.kind == QUIRE_FOREIGN) return StepRule::kAppend;
     if (p.kind == QUIRE_EVICT && (p.flags & QUIRE_POLICY_GROWS) != 0) return StepRule::kAppend;
-    return controlled() ? StepRule::kAppend : static_cast<StepRule>(p.step_rule);
+    if (!controlled()) return static_cast<StepRule>(p.step_rule);
+    return starved_ ? StepRule::kClassify : StepRule::kAppend;
   }
 
   void check_step(std::uint32_t layer, std::uint32_t h) {
@@ -349,6 +355,7 @@ class ReferenceRun {
   }
 
   bool due_ = false;
+  bool starved_ = false;  // no factor fits: tokens are dropped as they come
   double output_bound_;
 };
 

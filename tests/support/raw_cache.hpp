@@ -75,7 +75,7 @@ struct RawImage {
 // Two small layers with two KV heads; fields may be changed before a cache is made of it.
 struct RawSpec {
   quire_group_desc group = QUIRE_GROUP_DESC_INIT;
-  quire_policy policy = {};
+  quire_policy policy = QUIRE_POLICY_INIT;
   quire_cache_desc desc = QUIRE_CACHE_DESC_INIT;
 
   explicit RawSpec(std::uint32_t recipe = QUIRE_RECIPE_DIFFKV_UPSTREAM) {

@@ -200,7 +200,7 @@ class RawCalls {
 
   Rng rng;
   quire_cache* cache;
-  quire_policy policy = {};
+  quire_policy policy = QUIRE_POLICY_INIT;
   quire_error error = QUIRE_ERROR_INIT;
   std::vector<float> k;  // [kRows, kv_heads, head_dim_k]
   std::vector<float> v;

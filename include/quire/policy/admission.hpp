@@ -64,11 +64,14 @@ inline std::uint64_t evict_tokens(const Policy& policy,
   return mine * shape.cost.tokens_per_page[0];
 }
 
-// Pages of one head when the policy may put any split of n tokens into its tiers. The low tier is
-// at least as dense, so one page more than all-high covers every split.
+// Pages of one head when the policy may put any split of n tokens into its tiers: those of the tier
+// with fewer tokens to a page (mostly the high one; padding may turn it round), and one more.
 inline std::uint64_t head_pages_bound(const AdmissionShape& shape, std::uint64_t n) {
   if (n == 0) return 0;
-  return shape.cost.pages(0, n) + (shape.tier_count > 1 ? 1 : 0);
+  if (shape.tier_count < 2) return shape.cost.pages(0, n);
+  const std::uint64_t high = shape.cost.pages(0, n);
+  const std::uint64_t low = shape.cost.pages(1, n);
+  return (high > low ? high : low) + 1;
 }
 
 namespace detail {

@@ -151,14 +151,16 @@ inline Status check_budgets(const Policy& policy) {
 // Only rules that keep what the other fields promise: a budget, a probation.
 inline Status check_step_rule(const Policy& policy) {
   const bool evicts = policy.step_rule == StepRule::kEvict;
+  if (policy.min_queries > 0 && !policy.has_controller()) {
+    return invalid("min_queries",
+                   "0 without a byte budget or target: nothing would end a probation",
+                   0,
+                   policy.min_queries);
+  }
   if (policy.kind == PolicyKind::kEvict && !evicts)
     return invalid("step_rule", "QUIRE_STEP_EVICT for evicting policies");
   if (policy.kind != PolicyKind::kThreshold) return ok_status();
   if (evicts) return invalid("step_rule", "not QUIRE_STEP_EVICT for threshold policies");
-  const bool classifies = policy.has_controller() || policy.step_rule == StepRule::kClassify;
-  if (policy.min_queries > 0 && !classifies)
-    return invalid(
-        "min_queries", "0, or QUIRE_STEP_CLASSIFY or a byte budget", 0, policy.min_queries);
   return ok_status();
 }
 

@@ -16,6 +16,9 @@ struct Thresholds {
   float low = 0.0f;   // below: dropped
 };
 
+// A factor that drops all that a policy may drop, however small its alphas.
+inline constexpr float kDropAll = 1.0e30f;
+
 // `base` is the number of tokens, or a token's own position. At position 0 there is no earlier
 // token to share attention with, so nothing is below the threshold.
 QUIRE_HD inline Thresholds thresholds_at(float alpha_high,
@@ -23,6 +26,10 @@ QUIRE_HD inline Thresholds thresholds_at(float alpha_high,
                                          float factor,
                                          std::int32_t base) {
   if (base <= 0) return {};
+  if (factor >= kDropAll) {
+    constexpr float kAbove = __builtin_inff();  // any significance
+    return {alpha_high > 0.0f ? kAbove : 0.0f, alpha_low > 0.0f ? kAbove : 0.0f};
+  }
   const float inverse = 1.0f / static_cast<float>(base);
   return {inverse * (factor * alpha_high), inverse * (factor * alpha_low)};
 }
@@ -61,7 +68,7 @@ struct StepInput {
   std::int32_t high_tokens = 0;
   std::int32_t low_tokens = 0;
   Thresholds thresholds;
-  std::int32_t token_budget = 0;  // of the high tier, kEvict
+  std::int32_t token_budget = 0;  // outside the ring, kEvict
 };
 
 namespace detail {
@@ -143,10 +150,15 @@ QUIRE_HD inline HeadPlan classify_step(const StepInput& in) {
   return plan;
 }
 
-// Room: append. No room: the least significant of the tier and the leaving token goes.
+// Room: append. No room: a low token (a foreign plan may have made some), else the least
+// significant of the high tier and the leaving token goes.
 QUIRE_HD inline HeadPlan evict_step(const StepInput& in) {
   HeadPlan plan = append_high(in);
-  if (!in.leaving || in.high_tokens < in.token_budget) return plan;
+  if (!in.leaving || in.high_tokens + in.low_tokens < in.token_budget) return plan;
+  if (in.low.exists()) {
+    drop_low_victim(in, plan);
+    return plan;
+  }
   Lowest worst = in.high;
   worst.consider(in.leaving_significance, in.leaving_position, in.high_tokens);
   if (worst.index == in.high_tokens) {
@@ -188,7 +200,7 @@ struct TierRule {
 
   QUIRE_HD bool on_probation(std::int32_t position) const {
     return query_count(ends, tail_queries, position, length) <
-           static_cast<std::int32_t>(min_queries);
+           static_cast<std::int64_t>(min_queries);
   }
 
   // Tiers only go down: a token in `now` ends there or lower.

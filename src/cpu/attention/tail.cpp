@@ -107,12 +107,15 @@ inline void tail_tile(const TailHead& work,
   }
 }
 
+// As they are stored: numbers beyond fp16 are counted where they are written.
 inline void load_keys(const TailHead& work, std::uint32_t first_key, std::uint32_t count) {
+  CodecEvents counted_elsewhere;
   for (std::uint32_t t = 0; t < count; ++t) {
     load_row(work.call.k,
              work.call.k.offset(0, first_key + t, work.head),
              work.call.head_dim,
              work.scratch.keys + t * work.call.head_dim);
+    saturate_row(work.call.head_dim, work.scratch.keys + t * work.call.head_dim, counted_elsewhere);
   }
 }
 
@@ -175,6 +178,9 @@ inline void add_probabilities(const TailHead& work, bool reduce_last) {
         for (std::uint32_t c = 0; c < rows * call.group; ++c) {
           const float lse = work.scratch.lse[row * call.group + c];
           exp_row(p + c * kTileTokens, lse == kMinusInfinity ? 1.0e30f : lse, count);
+          // A given log-sum-exp may be of another precision, or wrong.
+          for (std::uint32_t t = 0; call.lse != nullptr && t < count; ++t)
+            p[c * kTileTokens + t] = std::min(p[c * kTileTokens + t], 1.0f);
         }
         for (std::uint32_t r = 0; r < rows; ++r) {
           const float* first = p + r * call.group * kTileTokens;

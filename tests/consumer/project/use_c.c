@@ -5,7 +5,7 @@
 
 int main(void) {
   uint32_t abi = 0;
-  quire_policy policy;
+  quire_policy policy = QUIRE_POLICY_INIT;
   quire_group_desc group = QUIRE_GROUP_DESC_INIT;
   quire_cache_desc desc = QUIRE_CACHE_DESC_INIT;
   quire_cache_sizes sizes = QUIRE_CACHE_SIZES_INIT;

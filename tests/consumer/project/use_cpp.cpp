@@ -31,7 +31,7 @@ bool run(const quire::Cache& cache, const quire_policy& policy, std::vector<floa
 }  // namespace
 
 int main() {
-  quire_policy policy;
+  quire_policy policy = QUIRE_POLICY_INIT;
   quire_group_desc group = QUIRE_GROUP_DESC_INIT;
   quire_cache_desc desc = QUIRE_CACHE_DESC_INIT;
   if (quire_recipe_get(QUIRE_RECIPE_DIFFKV_UPSTREAM, &policy, &group) != QUIRE_OK) return 1;
