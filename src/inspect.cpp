@@ -187,8 +187,10 @@ std::uint64_t workspace_bytes(const Group& group, const Maxima& max, const Backe
 
 using quire::Status;
 
-extern "C" quire_status quire_stats_get(const quire_cache* cache, quire_stats* stats) {
-  return quire::guarded(nullptr, [&]() -> Status {
+extern "C" quire_status quire_stats_get(const quire_cache* cache,
+                                        quire_stats* stats,
+                                        quire_error* error) {
+  return quire::guarded(error, [&]() -> Status {
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire_stats out;
     QUIRE_TRY(quire::read_args<quire_stats>(stats, "stats", 0xffffffffu, out));
@@ -200,8 +202,9 @@ extern "C" quire_status quire_stats_get(const quire_cache* cache, quire_stats* s
 
 extern "C" quire_status quire_seq_info_get(const quire_cache* cache,
                                            int32_t slot,
-                                           quire_seq_info* info) {
-  return quire::guarded(nullptr, [&]() -> Status {
+                                           quire_seq_info* info,
+                                           quire_error* error) {
+  return quire::guarded(error, [&]() -> Status {
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire_seq_info out;
     QUIRE_TRY(quire::read_args<quire_seq_info>(info, "info", 0xffffffffu, out));

@@ -70,8 +70,9 @@ Policy policy_of(Recipe recipe) {
 
 extern "C" quire_status quire_recipe_get(uint32_t recipe,
                                          quire_policy* policy,
-                                         quire_group_desc* group) {
-  return quire::guarded(nullptr, [&]() -> quire::Status {
+                                         quire_group_desc* group,
+                                         quire_error* error) {
+  return quire::guarded(error, [&]() -> quire::Status {
     if (recipe < QUIRE_RECIPE_KEEP_ALL || recipe > QUIRE_RECIPE_FOREIGN) {
       return quire::invalid(
           "recipe", "a quire_recipe_id from 1 to 9", QUIRE_RECIPE_FOREIGN, recipe);

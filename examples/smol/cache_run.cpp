@@ -175,7 +175,7 @@ std::string CacheRun::end_step() {
 
 CacheBytes CacheRun::bytes() const {
   quire_seq_info info = QUIRE_SEQ_INFO_INIT;
-  (void)quire_seq_info_get(cache_, slot_, &info);
+  (void)quire_seq_info_get(cache_, slot_, &info, nullptr);
   return {static_cast<double>(info.total_bytes), static_cast<double>(info.fp16_bytes)};
 }
 
@@ -185,7 +185,7 @@ uint64_t CacheRun::scratch_bytes() const {
 
 std::vector<uint8_t> CacheRun::tiers(uint32_t layer, uint32_t head) const {
   quire_seq_info info = QUIRE_SEQ_INFO_INIT;
-  (void)quire_seq_info_get(cache_, slot_, &info);
+  (void)quire_seq_info_get(cache_, slot_, &info, nullptr);
   std::vector<int32_t> positions(info.tokens);
   std::vector<uint8_t> stored(info.tokens);
   uint32_t count = 0;

@@ -64,7 +64,7 @@ void plain_ring(Setting* s) {
 }
 
 void take_recipe(uint32_t recipe, Setting* s) {
-  (void)quire_recipe_get(recipe, &s->policy, &s->group);
+  (void)quire_recipe_get(recipe, &s->policy, &s->group, nullptr);
 }
 
 std::string uniform(const std::string& base, Setting* s) {

@@ -320,7 +320,8 @@ typedef struct quire_cache quire_cache;
  * be set) and, unless NULL,
  * group->layout.tier, tier_count, flags, ring_format, sink_tokens, recent_window. Shapes, page size
  * and seed are left alone. */
-QUIRE_API quire_status quire_recipe_get(uint32_t recipe, quire_policy* policy, quire_group_desc* group);
+QUIRE_API quire_status quire_recipe_get(uint32_t recipe, quire_policy* policy, quire_group_desc* group,
+                                        quire_error* error);
 
 /* Bytes that quire_cache_create needs; a closed form of the description. */
 QUIRE_API quire_status quire_cache_sizes_get(const quire_cache_desc* desc, quire_cache_sizes* sizes);
@@ -636,7 +637,7 @@ typedef struct quire_stats {
 #define QUIRE_STATS_INIT {sizeof(quire_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0}
 
 /* Fills *stats from counters; any thread, any time, O(1). Errors: INVALID_ARGUMENT, ABI_MISMATCH. */
-QUIRE_API quire_status quire_stats_get(const quire_cache* cache, quire_stats* stats);
+QUIRE_API quire_status quire_stats_get(const quire_cache* cache, quire_stats* stats, quire_error* error);
 
 enum quire_seq_state {
   QUIRE_SEQ_CLOSED = 0,
@@ -668,7 +669,8 @@ typedef struct quire_seq_info {
 
 /* State and bytes of one sequence in any state but closed, O(1). Errors: BAD_STATE, INVALID_ARGUMENT,
  * ABI_MISMATCH. */
-QUIRE_API quire_status quire_seq_info_get(const quire_cache* cache, int32_t slot, quire_seq_info* info);
+QUIRE_API quire_status quire_seq_info_get(const quire_cache* cache, int32_t slot, quire_seq_info* info,
+                                          quire_error* error);
 
 typedef struct quire_query_args {
   uint32_t struct_size;

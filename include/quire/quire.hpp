@@ -194,12 +194,12 @@ class Cache {
 
   quire_stats stats() const {
     quire_stats stats = QUIRE_STATS_INIT;
-    (void)quire_stats_get(cache_, &stats);
+    (void)quire_stats_get(cache_, &stats, nullptr);
     return stats;
   }
   quire_seq_info info(std::int32_t slot) const {
     quire_seq_info info = QUIRE_SEQ_INFO_INIT;
-    (void)quire_seq_info_get(cache_, slot, &info);
+    (void)quire_seq_info_get(cache_, slot, &info, nullptr);
     return info;
   }
 

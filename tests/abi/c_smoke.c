@@ -91,7 +91,7 @@ static void start(world* w) {
         QUIRE_VERSION_MAJOR * 10000u + QUIRE_VERSION_MINOR * 100u + QUIRE_VERSION_PATCH);
   CHECK(abi == QUIRE_ABI_VERSION);
   CHECK(strcmp(quire_status_text(QUIRE_OUT_OF_PAGES), "out of pages") == 0);
-  CHECK_OK(quire_recipe_get(QUIRE_RECIPE_DIFFKV_UPSTREAM, &w->policy, &w->group));
+  CHECK_OK(quire_recipe_get(QUIRE_RECIPE_DIFFKV_UPSTREAM, &w->policy, &w->group, NULL));
   w->group.layers = LAYERS;
   w->group.q_heads = Q_HEADS;
   w->group.kv_heads = KV_HEADS;
@@ -246,12 +246,12 @@ static void move(world* w) {
 static void look(world* w) {
   quire_stats stats = QUIRE_STATS_INIT;
   quire_seq_info info = QUIRE_SEQ_INFO_INIT;
-  CHECK_OK(quire_stats_get(w->cache, &stats));
+  CHECK_OK(quire_stats_get(w->cache, &stats, NULL));
   CHECK(stats.sequences == 1 && stats.steps == 1);
-  CHECK_OK(quire_seq_info_get(w->cache, w->slot, &info));
+  CHECK_OK(quire_seq_info_get(w->cache, w->slot, &info, NULL));
   CHECK(info.tokens == TOKENS + 1 && info.total_bytes > 0);
   CHECK_OK(quire_seq_close(w->cache, w->slot, &w->error));
-  CHECK_OK(quire_stats_get(w->cache, &stats));
+  CHECK_OK(quire_stats_get(w->cache, &stats, NULL));
   CHECK(stats.sequences == 0 && stats.live_pages == 0);
 }
 

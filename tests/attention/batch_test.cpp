@@ -158,7 +158,7 @@ TEST_CASE("policies mix in one batch and score only their own", "[attention][bat
   box.open_with(100);
   quire_group_desc unused = QUIRE_GROUP_DESC_INIT;
   for (const std::uint32_t recipe : {QUIRE_RECIPE_KEEP_ALL, QUIRE_RECIPE_STREAMING_LLM}) {
-    REQUIRE(quire_recipe_get(recipe, &box.spec.policy, &unused) == QUIRE_OK);
+    REQUIRE(quire_recipe_get(recipe, &box.spec.policy, &unused, nullptr) == QUIRE_OK);
     box.spec.policy.sink_tokens = QUIRE_NONE;
     box.spec.policy.recent_window = 24;
     box.open_with(100);

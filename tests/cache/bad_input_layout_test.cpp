@@ -201,11 +201,14 @@ TEST_CASE("a recipe that does not exist changes neither policy nor group", "[cac
   group.recent_window = 99;
   const std::vector<unsigned char> policy_before = bytes_of(policy);
   const std::vector<unsigned char> group_before = bytes_of(group);
-  for (const std::uint32_t recipe : {0u, 10u, QUIRE_ALL})
-    CHECK(quire_recipe_get(recipe, &policy, &group) == QUIRE_INVALID_ARGUMENT);
-  CHECK(quire_recipe_get(QUIRE_RECIPE_H2O, nullptr, &group) == QUIRE_INVALID_ARGUMENT);
+  for (const std::uint32_t recipe : {0u, 10u, QUIRE_ALL}) {
+    quire_error error = QUIRE_ERROR_INIT;
+    CHECK(quire_recipe_get(recipe, &policy, &group, &error) == QUIRE_INVALID_ARGUMENT);
+    require_error(error, {QUIRE_INVALID_ARGUMENT, "recipe", "1 to 9", -1, recipe});
+  }
+  CHECK(quire_recipe_get(QUIRE_RECIPE_H2O, nullptr, &group, nullptr) == QUIRE_INVALID_ARGUMENT);
   group.struct_size = sizeof(group) - 8;
-  CHECK(quire_recipe_get(QUIRE_RECIPE_H2O, &policy, &group) == QUIRE_ABI_MISMATCH);
+  CHECK(quire_recipe_get(QUIRE_RECIPE_H2O, &policy, &group, nullptr) == QUIRE_ABI_MISMATCH);
   group.struct_size = sizeof(group);
   CHECK(policy_before == bytes_of(policy));
   CHECK(group_before == bytes_of(group));

@@ -204,10 +204,12 @@ TEST_CASE("offset vectors that are not finite fp16 numbers do not open a sequenc
 TEST_CASE("a layout without scores or positions refuses the policies that need them",
           "[cache][bad_input]") {
   Scene scene(offset_spec());
-  REQUIRE(quire_recipe_get(QUIRE_RECIPE_DIFFKV_PAPER, &scene.calls.policy, nullptr) == QUIRE_OK);
+  REQUIRE(quire_recipe_get(QUIRE_RECIPE_DIFFKV_PAPER, &scene.calls.policy, nullptr, nullptr) ==
+          QUIRE_OK);
   scene.calls.policy.recent_window = 4;
   scene.refuse(scene.calls.open(), {QUIRE_UNSUPPORTED, "policy.statistic", "NO_SCORE"});
-  REQUIRE(quire_recipe_get(QUIRE_RECIPE_FOREIGN, &scene.calls.policy, nullptr) == QUIRE_OK);
+  REQUIRE(quire_recipe_get(QUIRE_RECIPE_FOREIGN, &scene.calls.policy, nullptr, nullptr) ==
+          QUIRE_OK);
   scene.calls.policy.recent_window = 4;
   scene.refuse(scene.calls.open(), {QUIRE_UNSUPPORTED, "policy.kind", "NO_POSITION"});
 }
@@ -281,7 +283,7 @@ TEST_CASE("slots that no sequence has are refused by every call that takes one",
     const quire_query_args query = c.query(slot);
     refuse(want, [&] { return quire_query(cache, &query); });
     quire_seq_info info = QUIRE_SEQ_INFO_INIT;
-    CHECK(quire_seq_info_get(cache, slot, &info) == QUIRE_INVALID_ARGUMENT);
+    CHECK(quire_seq_info_get(cache, slot, &info, nullptr) == QUIRE_INVALID_ARGUMENT);
     if (slot == -1) continue;  // padding, where a list is taken
     const quire_step_begin_args begin = c.begin({open, slot});
     refuse(in_list, [&] { return quire_step_begin(cache, &begin); });

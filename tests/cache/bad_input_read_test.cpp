@@ -246,10 +246,10 @@ TEST_CASE("headroom and pages in advance name the argument that is missing", "[c
   CHECK(n[1] == s.cache.stats().free_bytes / s.cache.sizes.page_bytes);
   quire_stats stats = QUIRE_STATS_INIT;
   quire_seq_info info = QUIRE_SEQ_INFO_INIT;
-  CHECK(quire_stats_get(nullptr, &stats) == QUIRE_INVALID_ARGUMENT);
-  CHECK(quire_stats_get(cache, nullptr) == QUIRE_INVALID_ARGUMENT);
-  CHECK(quire_seq_info_get(nullptr, slot, &info) == QUIRE_INVALID_ARGUMENT);
-  CHECK(quire_seq_info_get(cache, slot, nullptr) == QUIRE_INVALID_ARGUMENT);
+  CHECK(quire_stats_get(nullptr, &stats, nullptr) == QUIRE_INVALID_ARGUMENT);
+  CHECK(quire_stats_get(cache, nullptr, nullptr) == QUIRE_INVALID_ARGUMENT);
+  CHECK(quire_seq_info_get(nullptr, slot, &info, nullptr) == QUIRE_INVALID_ARGUMENT);
+  CHECK(quire_seq_info_get(cache, slot, nullptr, nullptr) == QUIRE_INVALID_ARGUMENT);
 }
 
 TEST_CASE("an empty sequence answers reads with nothing", "[cache][bad_input]") {

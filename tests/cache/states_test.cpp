@@ -121,7 +121,7 @@ quire_status run_extend(Scene& s) {
 // A plan that leaves everything, for as many tokens as the sequence has (0 where it has none).
 quire_status run_plan(Scene& s) {
   quire_seq_info info = QUIRE_SEQ_INFO_INIT;
-  const bool known = quire_seq_info_get(s.get(), s.subject, &info) == QUIRE_OK;
+  const bool known = quire_seq_info_get(s.get(), s.subject, &info, nullptr) == QUIRE_OK;
   const quire_plan_apply_args args = s.calls.plan(s.subject, 2, known ? info.tokens : 0);
   return quire_plan_apply(s.get(), &args);
 }
@@ -153,12 +153,12 @@ quire_status run_explain(Scene& s) {
 
 quire_status run_info(Scene& s) {
   quire_seq_info info = QUIRE_SEQ_INFO_INIT;
-  return quire_seq_info_get(s.get(), s.subject, &info);
+  return quire_seq_info_get(s.get(), s.subject, &info, &s.calls.error);
 }
 
 quire_status run_stats(Scene& s) {
   quire_stats stats = QUIRE_STATS_INIT;
-  return quire_stats_get(s.get(), &stats);
+  return quire_stats_get(s.get(), &stats, &s.calls.error);
 }
 
 // One letter per state: O ok, B bad state, U unsupported (later prompts of a sequence).
@@ -197,10 +197,10 @@ const Row kTable[] = {
     {"quire_gather",                 "BOOOOOOOOB", true, run_gather},
     {"quire_query",                  "BOOOOOOOOB", true, run_query},
     {"quire_headroom_pages",         "BOOBBBBBBB", true, run_headroom},
-    {"quire_seq_info_get",           "BOOOOOOOOO", false, run_info},
+    {"quire_seq_info_get",           "BOOOOOOOOO", true, run_info},
     {"quire_pages_for",              "OOOOOOOOOO", true, run_pages_for},
     {"quire_explain",                "OOOOOOOOOO", true, run_explain},
-    {"quire_stats_get",              "OOOOOOOOOO", false, run_stats},
+    {"quire_stats_get",              "OOOOOOOOOO", true, run_stats},
 };
 // clang-format on
 
@@ -211,9 +211,10 @@ quire_status status_of(char letter) {
 // Whatever happened: the subject can be closed, and another sequence lives a whole life.
 void require_alive(Scene& s) {
   quire_seq_info info = QUIRE_SEQ_INFO_INIT;
-  if (quire_seq_info_get(s.get(), s.bystander, &info) == QUIRE_OK && info.state == QUIRE_SEQ_STEP)
+  if (quire_seq_info_get(s.get(), s.bystander, &info, nullptr) == QUIRE_OK &&
+      info.state == QUIRE_SEQ_STEP)
     s.calls.need(quire_step_cancel(s.get(), &s.calls.error));
-  if (quire_seq_info_get(s.get(), s.subject, &info) == QUIRE_OK) {
+  if (quire_seq_info_get(s.get(), s.subject, &info, nullptr) == QUIRE_OK) {
     if (info.state == QUIRE_SEQ_STEP) s.calls.need(quire_step_cancel(s.get(), &s.calls.error));
     s.calls.need(quire_seq_close(s.get(), s.subject, &s.calls.error));
   }

@@ -36,7 +36,7 @@ struct Reader {
     quire_stats last = QUIRE_STATS_INIT;
     do {
       quire_stats now = QUIRE_STATS_INIT;
-      if (quire_stats_get(cache->get(), &now) != QUIRE_OK) wrong = "status";
+      if (quire_stats_get(cache->get(), &now, nullptr) != QUIRE_OK) wrong = "status";
       check(now, last);
       last = now;
       ++readings;

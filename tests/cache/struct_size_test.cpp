@@ -110,12 +110,12 @@ const Call kCalls[] = {
     {"quire_layout_make layout", false, true, [](Scene& s) {
        const quire_layout_desc desc = layout_of(s);
        return quire_layout_make(&desc, s.put(quire_layout QUIRE_LAYOUT_INIT)); }},
-    {"quire_recipe_get policy", false, false, [](Scene& s) {
+    {"quire_recipe_get policy", false, true, [](Scene& s) {
        const quire_policy policy = QUIRE_POLICY_INIT;
-       return quire_recipe_get(QUIRE_RECIPE_H2O, s.put(policy), nullptr); }},
-    {"quire_recipe_get group", false, false, [](Scene& s) {
+       return quire_recipe_get(QUIRE_RECIPE_H2O, s.put(policy), nullptr, &s.calls.error); }},
+    {"quire_recipe_get group", false, true, [](Scene& s) {
        quire_policy policy = QUIRE_POLICY_INIT;
-       return quire_recipe_get(QUIRE_RECIPE_H2O, &policy, s.put(s.cache.spec.group)); }},
+       return quire_recipe_get(QUIRE_RECIPE_H2O, &policy, s.put(s.cache.spec.group), &s.calls.error); }},
     {"quire_cache_sizes_get desc", true, true, [](Scene& s) {
        quire_cache_sizes out = QUIRE_CACHE_SIZES_INIT;
        return quire_cache_sizes_get(s.put(desc_of(s)), &out); }},
@@ -167,10 +167,10 @@ const Call kCalls[] = {
     {"quire_explain report", false, true, [](Scene& s) {
        const quire_attention_args args = s.calls.attention(0);
        return quire_explain(s.get(), &args, s.put(quire_explain_report QUIRE_EXPLAIN_REPORT_INIT)); }},
-    {"quire_stats_get", false, false, [](Scene& s) {
-       return quire_stats_get(s.get(), s.put(quire_stats QUIRE_STATS_INIT)); }},
-    {"quire_seq_info_get", false, false, [](Scene& s) {
-       return quire_seq_info_get(s.get(), s.slot, s.put(quire_seq_info QUIRE_SEQ_INFO_INIT)); }},
+    {"quire_stats_get", false, true, [](Scene& s) {
+       return quire_stats_get(s.get(), s.put(quire_stats QUIRE_STATS_INIT), &s.calls.error); }},
+    {"quire_seq_info_get", false, true, [](Scene& s) {
+       return quire_seq_info_get(s.get(), s.slot, s.put(quire_seq_info QUIRE_SEQ_INFO_INIT), &s.calls.error); }},
     {"quire_encode", true, true, [](Scene& s) { return quire_encode(s.put(codec_of(s))); }},
     {"quire_decode", true, true, [](Scene& s) {
        quire_codec_args args = codec_of(s);

@@ -5,7 +5,7 @@
 int main(void) { /* how many bytes does a token take? */
   quire_policy policy = QUIRE_POLICY_INIT;
   quire_group_desc group = QUIRE_GROUP_DESC_INIT;
-  quire_recipe_get(QUIRE_RECIPE_DIFFKV_UPSTREAM, &policy, &group); /* K8V4 above K4V2 */
+  quire_recipe_get(QUIRE_RECIPE_DIFFKV_UPSTREAM, &policy, &group, NULL); /* K8V4 above K4V2 */
   group.layout.head_dim_k = group.layout.head_dim_v = 128;
   quire_error error = QUIRE_ERROR_INIT;
   quire_layout layout = QUIRE_LAYOUT_INIT;

@@ -5,7 +5,7 @@
 int main() {  // a prompt of 100 tokens, then one step: 1 layer, 4 query heads, 2 KV heads, D = 64
   quire_policy policy = QUIRE_POLICY_INIT;
   quire_group_desc group = QUIRE_GROUP_DESC_INIT;
-  quire_recipe_get(QUIRE_RECIPE_QUIRE_UNIFORM, &policy, &group);  // K4V3 with rotation
+  quire_recipe_get(QUIRE_RECIPE_QUIRE_UNIFORM, &policy, &group, nullptr);  // K4V3 with rotation
   group.layers = 1, group.q_heads = 4, group.kv_heads = 2;
   group.layout.head_dim_k = group.layout.head_dim_v = 64;
   quire_cache_desc desc = QUIRE_CACHE_DESC_INIT;

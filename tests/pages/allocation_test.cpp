@@ -204,9 +204,9 @@ void look(quire_cache* cache, Calls& calls, std::int32_t slot) {
   extend.out = rows_of(calls.out.data());
   sum += quire_extend(cache, &extend);
   quire_stats stats = QUIRE_STATS_INIT;
-  sum += quire_stats_get(cache, &stats);
+  sum += quire_stats_get(cache, &stats, nullptr);
   quire_seq_info info = QUIRE_SEQ_INFO_INIT;
-  sum += quire_seq_info_get(cache, slot, &info);
+  sum += quire_seq_info_get(cache, slot, &info, nullptr);
   std::uint64_t pages = 0;
   sum += quire_pages_for(cache, &calls.spec.policy, 50, &pages, nullptr);
   if ((calls.spec.group.layout.flags & QUIRE_LAYOUT_NO_POSITION) != 0) return;

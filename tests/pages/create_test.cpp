@@ -120,7 +120,7 @@ class PlainRun {
     for (const std::int32_t slot : slots)
       REQUIRE(quire_seq_close(cache_, slot, nullptr) == QUIRE_OK);
     quire_stats stats = QUIRE_STATS_INIT;
-    REQUIRE(quire_stats_get(cache_, &stats) == QUIRE_OK);
+    REQUIRE(quire_stats_get(cache_, &stats, nullptr) == QUIRE_OK);
     REQUIRE(stats.live_pages == 0);
     quire_cache_destroy(cache_);
     for (test::GuardedRegion& region : memory_.regions) REQUIRE(region.guard_intact());

@@ -52,7 +52,7 @@ class Twins {
 
   bool is_open(std::int32_t slot) const {
     quire_seq_info info = QUIRE_SEQ_INFO_INIT;
-    return quire_seq_info_get(full.cache.get(), slot, &info) == QUIRE_OK;
+    return quire_seq_info_get(full.cache.get(), slot, &info, nullptr) == QUIRE_OK;
   }
 
   // True when the slot is open; else opens the lowest closed one in both.

@@ -159,7 +159,7 @@ TEST_CASE("with room for everything a recipe gives the bits of keep_all", "[poli
   if (named.spec.policy.byte_target > 0.0 && !from_prompt) return;
   RigSpec plain = named.spec;
   quire_policy keep = QUIRE_POLICY_INIT;
-  REQUIRE(quire_recipe_get(QUIRE_RECIPE_KEEP_ALL, &keep, nullptr) == QUIRE_OK);
+  REQUIRE(quire_recipe_get(QUIRE_RECIPE_KEEP_ALL, &keep, nullptr, nullptr) == QUIRE_OK);
   keep.sink_tokens = named.spec.policy.sink_tokens;
   keep.recent_window = named.spec.policy.recent_window;
   plain.policy = keep;

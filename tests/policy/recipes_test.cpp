@@ -15,7 +15,7 @@ struct Taken {
 
 Taken take(std::uint32_t recipe) {
   Taken taken;
-  REQUIRE(quire_recipe_get(recipe, &taken.policy, &taken.group) == QUIRE_OK);
+  REQUIRE(quire_recipe_get(recipe, &taken.policy, &taken.group, nullptr) == QUIRE_OK);
   REQUIRE(taken.group.sink_tokens == taken.policy.sink_tokens);
   REQUIRE(taken.group.recent_window == taken.policy.recent_window);
   return taken;
@@ -128,7 +128,7 @@ TEST_CASE("an unknown recipe is refused and writes nothing", "[policy][recipe]")
     std::memset(&policy, 0x5a, sizeof(policy));
     const quire_policy before = policy;
     quire_group_desc group = QUIRE_GROUP_DESC_INIT;
-    REQUIRE(quire_recipe_get(id, &policy, &group) == QUIRE_INVALID_ARGUMENT);
+    REQUIRE(quire_recipe_get(id, &policy, &group, nullptr) == QUIRE_INVALID_ARGUMENT);
     REQUIRE(std::memcmp(&policy, &before, sizeof(policy)) == 0);
     REQUIRE(group.layout.tier_count == 1);
   }

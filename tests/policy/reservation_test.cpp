@@ -176,7 +176,7 @@ TEST_CASE("a foreign plan takes no pages that other prompts were promised", "[po
 TEST_CASE("a plan of two tiers under keep_all takes no pages that others were promised",
           "[policy][reserve]") {
   RigSpec spec(QUIRE_RECIPE_FOREIGN, reserve_shape());
-  REQUIRE(quire_recipe_get(QUIRE_RECIPE_KEEP_ALL, &spec.policy, nullptr) == QUIRE_OK);
+  REQUIRE(quire_recipe_get(QUIRE_RECIPE_KEEP_ALL, &spec.policy, nullptr, nullptr) == QUIRE_OK);
   spec.set_ring(0, 20);
   Rng rng(8705);
   const Stream stream(reserve_shape(), rng);

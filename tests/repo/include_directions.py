@@ -34,8 +34,10 @@ def check_public(path, target):
 
 
 def check_backend(path, target):
-    """src/cpu/<stage> may use another stage's backend code in the same order."""
+    """src/cpu/<stage> may use headers and another stage's backend code in the same order."""
     stage, parts = path.split("/")[2], target.split("/")
+    if stage in ALLOWED and target.startswith("quire/") and target.count("/") > 1:
+        return None if parts[1] in ALLOWED[stage] else f"{stage} may include {sorted(ALLOWED[stage])}"
     if stage not in ALLOWED or parts[:2] != ["src", "cpu"] or len(parts) < 4:
         return None
     if parts[2] not in ALLOWED or parts[2] in ALLOWED[stage]:
@@ -72,6 +74,7 @@ PLANTED = [
     ("include/quire/quire.hpp", "quire/core/status.hpp"),
     ("include/quire/newstage/new.hpp", "quire/core/status.hpp"),
     ("src/cpu/pages/append.cpp", "src/cpu/attention/decode.hpp"),
+    ("src/cpu/attention/tail.cpp", "quire/policy/select.hpp"),
 ]
 
 

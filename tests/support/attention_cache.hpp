@@ -28,7 +28,7 @@ struct CacheSpec {
             std::uint32_t kv_heads,
             std::uint32_t per_group,
             std::uint32_t dim) {
-    REQUIRE(quire_recipe_get(recipe, &policy, &group) == QUIRE_OK);
+    REQUIRE(quire_recipe_get(recipe, &policy, &group, nullptr) == QUIRE_OK);
     group.layers = 1;
     group.kv_heads = kv_heads;
     group.q_heads = kv_heads * per_group;

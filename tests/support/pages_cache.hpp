@@ -32,7 +32,7 @@ struct PoolSpec {
                     std::uint32_t layers = 2,
                     std::uint32_t kv_heads = 2,
                     std::uint32_t dim = 16) {
-    REQUIRE(quire_recipe_get(recipe, &policy, &group) == QUIRE_OK);
+    REQUIRE(quire_recipe_get(recipe, &policy, &group, nullptr) == QUIRE_OK);
     group.layers = layers;
     group.kv_heads = kv_heads;
     group.q_heads = 2 * kv_heads;

@@ -81,7 +81,8 @@ inline CacheContents cache_contents(const PoolCache& box) {
   for (std::uint32_t s = 0; s < box.spec.sequences; ++s) {
     quire_seq_info info = QUIRE_SEQ_INFO_INIT;
     const auto slot = static_cast<std::int32_t>(s);
-    if (quire_seq_info_get(box.cache.get(), slot, &info) != QUIRE_OK) info.state = QUIRE_SEQ_CLOSED;
+    if (quire_seq_info_get(box.cache.get(), slot, &info, nullptr) != QUIRE_OK)
+      info.state = QUIRE_SEQ_CLOSED;
     out.states.push_back(info.state);
     out.lengths.push_back(info.tokens);
     if (info.state == QUIRE_SEQ_CLOSED || info.state == QUIRE_SEQ_BROKEN) continue;

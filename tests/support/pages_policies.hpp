@@ -60,7 +60,7 @@ inline quire_policy random_policy(const quire_group_desc& group, Rng& rng) {
               recipe == QUIRE_RECIPE_QUIRE_BUDGET));
   }
   quire_policy policy = QUIRE_POLICY_INIT;
-  REQUIRE(quire_recipe_get(recipe, &policy, nullptr) == QUIRE_OK);
+  REQUIRE(quire_recipe_get(recipe, &policy, nullptr, nullptr) == QUIRE_OK);
   detail::random_ring(group, rng, policy);
   if (policy.tail_queries != 0 && policy.tail_queries != QUIRE_ALL)
     policy.tail_queries = 1 + rng.below(64);

@@ -26,7 +26,7 @@ struct RigSpec {
 
   // A recipe in small pages on a stream's shape.
   RigSpec(std::uint32_t recipe, const StreamShape& shape) {
-    REQUIRE(quire_recipe_get(recipe, &policy, &group) == QUIRE_OK);
+    REQUIRE(quire_recipe_get(recipe, &policy, &group, nullptr) == QUIRE_OK);
     group.layers = shape.layers;
     group.kv_heads = shape.kv_heads;
     group.q_heads = shape.kv_heads * shape.group;

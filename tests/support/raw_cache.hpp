@@ -79,7 +79,7 @@ struct RawSpec {
   quire_cache_desc desc = QUIRE_CACHE_DESC_INIT;
 
   explicit RawSpec(std::uint32_t recipe = QUIRE_RECIPE_DIFFKV_UPSTREAM) {
-    REQUIRE(quire_recipe_get(recipe, &policy, &group) == QUIRE_OK);
+    REQUIRE(quire_recipe_get(recipe, &policy, &group, nullptr) == QUIRE_OK);
     group.layers = 2;
     group.q_heads = 4;
     group.kv_heads = 2;
@@ -133,13 +133,13 @@ class RawCache {
 
   quire_stats stats() const {
     quire_stats stats = QUIRE_STATS_INIT;
-    REQUIRE(quire_stats_get(cache_, &stats) == QUIRE_OK);
+    REQUIRE(quire_stats_get(cache_, &stats, nullptr) == QUIRE_OK);
     return stats;
   }
 
   quire_seq_info info(std::int32_t slot) const {
     quire_seq_info info = QUIRE_SEQ_INFO_INIT;
-    REQUIRE(quire_seq_info_get(cache_, slot, &info) == QUIRE_OK);
+    REQUIRE(quire_seq_info_get(cache_, slot, &info, nullptr) == QUIRE_OK);
     return info;
   }
 

@@ -37,6 +37,29 @@ QUIRE_HD inline float score_increment(Statistic statistic,
   return mean ? value / static_cast<float>(group) : value;
 }
 
+// Smoothing of prompt scores along the tokens.
+enum class PoolKind : std::uint32_t { kNone = 0, kAverage = 1, kMaximum = 2 };
+
+// One smoothed score: average or maximum over `width` neighbours, zeros beyond the borders as in
+// SnapKV's published code (the average always divides by the width).
+inline float pooled_score(const float* scores,
+                          std::int64_t count,
+                          std::int64_t index,
+                          PoolKind kind,
+                          std::uint32_t width) {
+  const std::int64_t reach = static_cast<std::int64_t>(width / 2);
+  float value = kind == PoolKind::kMaximum ? scores[index] : 0.0f;
+  for (std::int64_t i = index - reach; i <= index + reach; ++i) {
+    if (i < 0 || i >= count) continue;
+    if (kind == PoolKind::kMaximum) {
+      value = scores[i] > value ? scores[i] : value;
+    } else {
+      value += scores[i];
+    }
+  }
+  return kind == PoolKind::kMaximum ? value : value / static_cast<float>(width);
+}
+
 // Scores and positions of tokens that lie together (one page, or a run of ring slots).
 struct ScoreView {
   const float* score = nullptr;

@@ -39,8 +39,6 @@ enum class ThresholdBase : std::uint32_t {
   kPosition = 2,  // alpha / own position, in the prompt; alpha / length later
 };
 
-enum class PoolKind : std::uint32_t { kNone = 0, kAverage = 1, kMaximum = 2 };
-
 inline constexpr std::uint32_t kAllQueries = 0xffffffffu;
 inline constexpr std::uint32_t kMaxCadence = 1024;
 

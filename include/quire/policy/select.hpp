@@ -1,4 +1,4 @@
-// Selection of a fixed number of tokens, and the smoothing that comes before it.
+// Selection of a fixed number of tokens.
 #pragma once
 
 #include <algorithm>
@@ -33,26 +33,6 @@ inline void select_top(Ranked* candidates,
   for (std::uint32_t i = 0; i < count; ++i) {
     tiers[candidates[i].position - first_position] = i < keep ? Tier::kHigh : Tier::kDropped;
   }
-}
-
-// One smoothed score: average or maximum over `width` neighbours, zeros beyond the borders as in
-// SnapKV's published code (the average always divides by the width).
-inline float pooled_score(const float* scores,
-                          std::int64_t count,
-                          std::int64_t index,
-                          PoolKind kind,
-                          std::uint32_t width) {
-  const std::int64_t reach = static_cast<std::int64_t>(width / 2);
-  float value = kind == PoolKind::kMaximum ? scores[index] : 0.0f;
-  for (std::int64_t i = index - reach; i <= index + reach; ++i) {
-    if (i < 0 || i >= count) continue;
-    if (kind == PoolKind::kMaximum) {
-      value = scores[i] > value ? scores[i] : value;
-    } else {
-      value += scores[i];
-    }
-  }
-  return kind == PoolKind::kMaximum ? value : value / static_cast<float>(width);
 }
 
 }  // namespace quire

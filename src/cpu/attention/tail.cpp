@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "quire/attention/online_softmax.hpp"
-#include "quire/policy/select.hpp"
 #include "src/cpu/attention/parts.hpp"
 
 #undef HWY_TARGET_INCLUDE

@@ -12,7 +12,7 @@ int main(void) {
   const uint32_t version =
       QUIRE_VERSION_MAJOR * 10000u + QUIRE_VERSION_MINOR * 100u + QUIRE_VERSION_PATCH;
   if (quire_version(&abi) != version || abi != QUIRE_ABI_VERSION) return 1;
-  if (quire_recipe_get(QUIRE_RECIPE_QUIRE_BUDGET, &policy, &group) != QUIRE_OK) return 2;
+  if (quire_recipe_get(QUIRE_RECIPE_QUIRE_BUDGET, &policy, &group, NULL) != QUIRE_OK) return 2;
   group.layers = group.q_heads = group.kv_heads = 1;
   group.layout.head_dim_k = group.layout.head_dim_v = 64;
   desc.groups = &group;

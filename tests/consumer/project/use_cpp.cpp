@@ -34,7 +34,8 @@ int main() {
   quire_policy policy = QUIRE_POLICY_INIT;
   quire_group_desc group = QUIRE_GROUP_DESC_INIT;
   quire_cache_desc desc = QUIRE_CACHE_DESC_INIT;
-  if (quire_recipe_get(QUIRE_RECIPE_DIFFKV_UPSTREAM, &policy, &group) != QUIRE_OK) return 1;
+  if (quire_recipe_get(QUIRE_RECIPE_DIFFKV_UPSTREAM, &policy, &group, nullptr) != QUIRE_OK)
+    return 1;
   group.layers = group.q_heads = group.kv_heads = 1;
   group.layout.head_dim_k = group.layout.head_dim_v = 64;
   desc.max_sequences = 1;
