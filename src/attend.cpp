@@ -65,6 +65,10 @@ AttentionUnit step_unit(const CacheState& cache,
   const Slot& s = cache.slots[step.slot];
   AttentionUnit unit;
   unit.view = cache.view(step.slot, layer, head, s.tokens + 1);
+  unit.view.drafts = step.rows - 1;
+  unit.view.tree = step.branches ? &step.tree : nullptr;
+  unit.rows = cache.step.rows > 1 ? step.rows : 0;
+  unit.score_weight = 1.0f + static_cast<float>(s.unscored);
   unit.sequence = index;
   unit.kv_head = head;
   unit.position = s.tokens;
@@ -82,8 +86,13 @@ Status check_queries(const CacheState& cache, const QueryCall& call) {
     RowsView one = call.q;
     one.data = static_cast<const std::uint8_t*>(call.q.data) +
                call.q.offset(i, 0, 0) * static_cast<std::int64_t>(dtype_bytes(call.q.dtype));
-    const std::int64_t bad = cache.backend->find_bad_value(
-        one, 1, call.rows, cache.group.q_heads, cache.group.dim_k, kMaxQuery);
+    const std::int64_t bad =
+        cache.backend->find_bad_value(one,
+                                      1,
+                                      cache.step.rows > 1 ? cache.step.slots[i].rows : call.rows,
+                                      cache.group.q_heads,
+                                      cache.group.dim_k,
+                                      kMaxQuery);
     if (bad < 0) continue;
     const std::uint64_t row_size =
         std::uint64_t{call.rows} * cache.group.q_heads * cache.group.dim_k;
@@ -192,7 +201,7 @@ AttentionShape attention_shape(const Group& group, const Maxima& max) {
   shape.head_dim_k = group.dim_k;
   shape.head_dim_v = group.dim_v;
   shape.k_groups = std::max(1u, group_count(group.ring.tokens.format.k, group.dim_k));
-  std::uint64_t segments = 3;
+  std::uint64_t segments = kMaxRingRuns;
   for (std::uint32_t t = 0; t < group.layout.tier_count; ++t) {
     shape.k_groups =
         std::max(shape.k_groups, group_count(group.layout.tier[t].format.k, group.dim_k));
@@ -226,13 +235,19 @@ extern "C" quire_status quire_attention(quire_cache* cache, const quire_attentio
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
     if (!cache->step.open)
       return quire::fail(quire::StatusCode::kBadState, "step", "quire_step_begin first");
-    const std::uint32_t rows = a.rows == 0 ? 1 : a.rows;
+    const std::uint32_t in_step = cache->step.rows;
+    const std::uint32_t rows = a.rows == 0 ? in_step : a.rows;
     if (rows > quire::kMaxDecodeRows)
       return quire::invalid("rows", "0 to 16", quire::kMaxDecodeRows, rows);
+    if (in_step > 1 && rows != in_step)
+      return quire::invalid("rows", "0, or the rows of a step with drafts", in_step, rows);
     const std::uint32_t scored =
         a.score_rows == QUIRE_NONE ? 0 : (a.score_rows == 0 ? 1 : a.score_rows);
-    if (scored > rows)
-      return quire::invalid("score_rows", "up to rows, or QUIRE_NONE", rows, scored);
+    const std::uint32_t may_score = in_step > 1 ? 1 : rows;
+    if (scored > may_score) {
+      return quire::invalid(
+          "score_rows", "up to rows (1 in a step with drafts), or QUIRE_NONE", may_score, scored);
+    }
     quire::QueryCall call;
     call.score_rows = scored;
     QUIRE_TRY(quire::read_query(

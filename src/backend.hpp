@@ -44,7 +44,9 @@ struct AttentionUnit {
   std::uint32_t sequence = 0;  // row of q and out
   std::uint32_t kv_head = 0;
   std::int32_t position = 0;  // of query row 0
+  std::uint32_t rows = 0;     // that count; those behind them get output 0. 0: all of the call
   Statistic statistic = Statistic::kNone;
+  float score_weight = 1.0f;   // queries that this one stands for
   bool track_lowest = false;   // leave the least significant tokens in `state`
   HeadState* state = nullptr;  // nullptr: no scores
   TierRule rule;               // of the next step, for the least significant tokens
@@ -123,7 +125,7 @@ struct WritePromptCall {
   Parallel parallel;
 };
 
-// One head of an append: carry out `plan`, then put the new token into the ring.
+// One head of an append: carry out `plan`, then put the new token into the ring, and drafts behind.
 struct AppendUnit {
   HeadView view;  // before the step
   HeadState* state = nullptr;
@@ -131,6 +133,8 @@ struct AppendUnit {
   TierRule rule;               // of a cadence step
   std::uint32_t sequence = 0;  // row of k and v
   std::uint32_t kv_head = 0;
+  std::uint32_t drafts = 0;  // rows behind the new token
+  bool stored = false;       // the new token is an accepted draft and lies in the ring already
   const PlanMove* replay = nullptr;  // moves of this head instead of the rule; nullptr: none
   std::uint32_t replay_count = 0;
   std::uint32_t demoted = 0;  // out: what was done

@@ -114,6 +114,18 @@ bool CacheState::let_go(PageId page) {
   return left == 0;
 }
 
+void CacheState::own_page(std::uint64_t index, std::uint32_t tier, std::uint32_t page) {
+  const PageId theirs = table.row(index).page(tier, page);
+  const PageId mine{free_pages.take()};
+  std::memcpy(
+      space.address(mine, HeadId{0}), space.address(theirs, HeadId{0}), group.layout.page_bytes);
+  set_page(table, index, tier, page, mine);
+  page_holders[mine.value] = 1;
+  const bool last = let_go(theirs);
+  QUIRE_ASSERT(!last);
+  counters.live_pages.fetch_add(1, std::memory_order_relaxed);
+}
+
 std::uint32_t CacheState::shrink(std::int32_t slot,
                                  std::uint64_t index,
                                  std::uint32_t tier,

@@ -77,7 +77,10 @@ struct Slot {
   std::int32_t controlled_at = 0;  // length at the controller's last run
   bool given_k_offset = false;
   bool given_v_offset = false;
-  std::uint64_t credit = 0;  // pages promised to the open prompt
+  std::uint32_t drafts = 0;    // rows behind the last token that wait for accept
+  DraftTree tree;              // of those rows
+  std::uint32_t unscored = 0;  // tokens since the last scored query that were not scored themselves
+  std::uint64_t credit = 0;    // pages promised to the open prompt or to drafts
   std::uint64_t live_pages = 0;
   std::uint64_t chunks = 0;
   std::uint64_t tier_tokens[kMaxTiers] = {};
@@ -112,12 +115,16 @@ struct StepSlot {
   std::int32_t pad = 0;
   float factor = 1.0f;
   std::uint32_t cadence = 0;  // the controller ran, every token is classified again
+  std::uint32_t rows = 1;     // the new token and drafts
+  bool branches = false;      // the drafts are a tree
+  DraftTree tree;
 };
 
 // The open step. Plans live until step_end because append carries them out layer by layer.
 struct Step {
   bool open = false;
   std::uint32_t batch = 0;
+  std::uint32_t rows = 1;  // of the caller's arrays, per sequence
   std::uint32_t layers_done = 0;
   StepSlot* slots = nullptr;         // [max_batch]
   HeadPlan* plans = nullptr;         // [max_batch, layers, kv_heads]
@@ -180,6 +187,9 @@ struct CacheState {
                        std::uint64_t row,
                        std::uint32_t tier,
                        std::uint32_t keep);
+
+  // A copy of a page that other rows hold takes its place in this row.
+  void own_page(std::uint64_t row, std::uint32_t tier, std::uint32_t index);
 
   // Forgets of a sequence's shared pages those that nobody else holds any more.
   void refresh_shared(std::int32_t slot);

@@ -149,13 +149,16 @@ float find_factor_ahead(const CacheState& cache, ControlRequest& request) {
   return factor;
 }
 
-bool controller_due(const CacheState& cache, std::int32_t slot) {
+bool controller_due(const CacheState& cache, std::int32_t slot, std::uint32_t rows) {
   const Slot& s = cache.slots[slot];
   if (!s.policy.has_controller()) return false;
-  if (s.tokens - s.controlled_at >= static_cast<std::int32_t>(s.policy.cadence)) return true;
+  const std::int32_t last = s.tokens + static_cast<std::int32_t>(rows) - 1;
+  if (last - s.controlled_at >= static_cast<std::int32_t>(s.policy.cadence)) return true;
   if (s.factor >= kDropAll) return false;
-  const std::uint32_t entering = s.shape.outside(s.tokens + 1) > s.shape.outside(s.tokens) ? 1 : 0;
-  const ControlRequest next = {slot, cache.group.layers, s.tokens, entering, entering};
+  const std::int32_t now = s.shape.outside(s.tokens);
+  const auto first_growth = static_cast<std::uint32_t>(s.shape.outside(s.tokens + 1) - now);
+  const auto last_growth = static_cast<std::uint32_t>(s.shape.outside(last + 1) - now);
+  const ControlRequest next = {slot, cache.group.layers, s.tokens, first_growth, last_growth};
   return !within_budget(cache, next, [&](std::uint32_t layer, std::uint32_t head) {
     const HeadState& state = cache.head_state(slot, layer, head);
     RetierCounts counts;

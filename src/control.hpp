@@ -27,9 +27,9 @@ float find_factor(const CacheState& cache, const ControlRequest& request);
 // it will: halves the time ahead and writes it back.
 float find_factor_ahead(const CacheState& cache, ControlRequest& request);
 
-// Whether the controller runs in the next step of a sequence: its cadence has passed, or the step
-// would exceed the budget (and something is left to drop).
-bool controller_due(const CacheState& cache, std::int32_t slot);
+// Whether the controller runs in the next step of a sequence, which may end up to `rows` tokens
+// longer: its cadence would pass, or the budget be exceeded (and something is left to drop).
+bool controller_due(const CacheState& cache, std::int32_t slot, std::uint32_t rows);
 
 // True when the sequence stays within its budget at every moment between both, for exact counts.
 // counts(layer, head) gives the tokens per tier of a head.

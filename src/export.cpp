@@ -33,6 +33,8 @@ FrameHeader header_of(const CacheState& cache, std::int32_t slot) {
   header.given_offsets = (s.given_k_offset ? 1u : 0u) | (s.given_v_offset ? 2u : 0u);
   std::copy(s.ends.end, s.ends.end + s.ends.count, header.prompt_end);
   header.prompt_end_count = s.ends.count;
+  header.ring_from = s.shape.from;
+  header.unscored = s.unscored;
   write_policy(s.policy, &header.policy);
   return header;
 }

@@ -49,10 +49,12 @@ struct FrameHeader {
   std::uint32_t given_offsets;  // bits: 1 K, 2 V
   std::int32_t prompt_end[8];
   std::uint32_t prompt_end_count;
+  std::int32_t ring_from;
+  std::uint32_t unscored;
   std::uint32_t reserved;
   quire_policy policy;
 };
-static_assert(sizeof(FrameHeader) == 32 + sizeof(FrameIdentity) + 56 + sizeof(quire_policy),
+static_assert(sizeof(FrameHeader) == 32 + sizeof(FrameIdentity) + 64 + sizeof(quire_policy),
               "no padding");
 
 struct FrameHead {

@@ -86,11 +86,12 @@ Status check_sequence(const CacheState& cache, Incoming& in) {
   const bool sane = h.prompt_tokens >= 0 && h.prompt_tokens <= h.tokens &&
                     h.controlled_at >= -static_cast<std::int32_t>(kMaxCadence) &&
                     h.controlled_at <= h.tokens && h.prompt_end_count <= 8 && h.factor >= 0.0f &&
-                    h.given_offsets <= 3;
+                    h.given_offsets <= 3 && h.ring_from >= 0 && h.ring_from <= h.tokens;
   if (!sane) return corrupt("numbers of a sequence");
   in.shape = {in.policy.sink_tokens,
               in.policy.recent_window,
-              in.policy.recent_window + cache.group.max_draft};
+              in.policy.recent_window + cache.group.max_draft,
+              h.ring_from};
   in.in_ring = ring_tokens(in.shape, h.tokens);
   return ok_status();
 }
@@ -160,6 +161,7 @@ void write_slot(CacheState& cache, const Incoming& in, std::int32_t slot) {
   s.ends.count = h.prompt_end_count;
   s.factor = h.factor;
   s.controlled_at = h.controlled_at;
+  s.unscored = h.unscored;
   s.given_k_offset = (h.given_offsets & 1u) != 0;
   s.given_v_offset = (h.given_offsets & 2u) != 0;
 }

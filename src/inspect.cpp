@@ -160,11 +160,14 @@ Status gather(const CacheState& cache, const HeadView& view, const quire_gather_
 }
 
 // Pages that one sequence's next step takes at most.
-std::uint64_t headroom(const CacheState& cache, std::int32_t slot) {
+std::uint64_t headroom(const CacheState& cache, std::int32_t slot, std::uint32_t rows) {
   const Slot& s = cache.slots[slot];
   const AdmissionShape shape = cache.admission(s.policy);
-  const bool due = controller_due(cache, slot);
-  std::uint64_t pages = 0;
+  const bool due = controller_due(cache, slot, rows);
+  const std::uint64_t drafts = rows - 1;
+  std::uint64_t pages = drafts == 0 ? 0 : shape.heads() * shape.cost.pages(0, drafts);
+  if (drafts > 0 && s.policy.kind == PolicyKind::kThreshold && shape.tier_count > 1)
+    pages += shape.heads() * shape.cost.pages(1, drafts);
   for (std::uint64_t r = 0; r < cache.group.heads(); ++r) {
     pages += step_pages_bound(
         s.policy, shape, cache.head_states[cache.row(slot, 0, 0) + r].tokens[0], due);
@@ -264,12 +267,16 @@ extern "C" quire_status quire_pages_for(const quire_cache* cache,
 extern "C" quire_status quire_headroom_pages(const quire_cache* cache,
                                              const int32_t* slots,
                                              uint32_t count,
+                                             uint32_t rows,
                                              uint64_t* needed,
                                              uint64_t* available,
                                              quire_error* error) {
   return quire::guarded(error, [&]() -> Status {
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     if (slots == nullptr && count > 0) return quire::invalid("slots", "not NULL");
+    const std::uint32_t most = std::min(quire::kMaxDecodeRows, cache->group.max_draft + 1);
+    if (rows > most)
+      return quire::invalid("rows", "0 to 16, drafts (rows - 1) up to max_draft", most, rows);
     if (needed == nullptr) return quire::invalid("needed", "not NULL");
     if (available == nullptr) return quire::invalid("available", "not NULL");
     std::uint64_t pages = 0;
@@ -277,7 +284,7 @@ extern "C" quire_status quire_headroom_pages(const quire_cache* cache,
       if (slots[i] == -1) continue;
       QUIRE_TRY(
           quire::find_slot(*cache, slots[i], quire::state_bit(quire::SeqState::kOpen), "slots"));
-      pages += quire::headroom(*cache, slots[i]);
+      pages += quire::headroom(*cache, slots[i], rows == 0 ? 1 : rows);
     }
     const std::uint64_t free = cache->free_pages.free_count();
     *needed = pages;

@@ -7,6 +7,7 @@
 #include "src/args.hpp"
 #include "src/prefill_control.hpp"
 #include "src/prefill_plan.hpp"
+#include "src/sequence.hpp"
 
 namespace quire {
 namespace {
@@ -313,33 +314,14 @@ Status prefill_end(CacheState& cache, std::int32_t slot) {
   return ok_status();
 }
 
-// Offsets that were the means of a prompt that is gone.
-void clear_means(CacheState& cache, std::int32_t slot) {
-  const Group& g = cache.group;
-  const Slot& s = cache.slots[slot];
-  for (std::uint32_t layer = 0; layer < g.layers; ++layer) {
-    for (std::uint32_t head = 0; head < g.kv_heads; ++head) {
-      std::uint8_t* block = cache.ring_block(slot, layer, head);
-      std::uint16_t* k = k_offset_of(g.ring, block);
-      std::uint16_t* v = v_offset_of(g.ring, block);
-      if (k != nullptr && !s.given_k_offset) std::fill_n(k, g.dim_k, std::uint16_t{0});
-      if (v != nullptr && !s.given_v_offset) std::fill_n(v, g.dim_v, std::uint16_t{0});
-    }
-  }
-}
-
 Status prefill_cancel(CacheState& cache, std::int32_t slot) {
   QUIRE_TRY(find_slot(cache, slot, state_bit(SeqState::kPrefill), "slot"));
   Slot& s = cache.slots[slot];
   cache.release_all(slot);
   cache.set_credit(s, 0);
-  clear_means(cache, slot);
+  reset_empty(cache, slot);
   s.state = SeqState::kOpen;
-  s.prompt_tokens = 0;
   s.next_layer = 0;
-  s.ends = PromptEnds{};
-  s.factor = initial_factor(s.policy);
-  s.controlled_at = initial_control(s.policy);
   return ok_status();
 }
 

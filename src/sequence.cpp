@@ -94,6 +94,36 @@ void set_thresholds(CacheState& cache,
 
 namespace {
 
+// Offsets that were the means of a prompt that is gone.
+void clear_means(CacheState& cache, std::int32_t slot) {
+  const Group& g = cache.group;
+  const Slot& s = cache.slots[slot];
+  for (std::uint32_t layer = 0; layer < g.layers; ++layer) {
+    for (std::uint32_t head = 0; head < g.kv_heads; ++head) {
+      std::uint8_t* block = cache.ring_block(slot, layer, head);
+      std::uint16_t* k = k_offset_of(g.ring, block);
+      std::uint16_t* v = v_offset_of(g.ring, block);
+      if (k != nullptr && !s.given_k_offset) std::fill_n(k, g.dim_k, std::uint16_t{0});
+      if (v != nullptr && !s.given_v_offset) std::fill_n(v, g.dim_v, std::uint16_t{0});
+    }
+  }
+}
+
+}  // namespace
+
+void reset_empty(CacheState& cache, std::int32_t slot) {
+  Slot& s = cache.slots[slot];
+  clear_means(cache, slot);
+  s.prompt_tokens = 0;
+  s.ends = PromptEnds{};
+  s.shape.from = 0;
+  s.unscored = 0;
+  s.factor = initial_factor(s.policy);
+  s.controlled_at = initial_control(s.policy);
+}
+
+namespace {
+
 struct OpenRequest {
   Policy policy;
   const quire_threshold* thresholds = nullptr;

@@ -17,6 +17,9 @@ Status check_thresholds(const Group& group,
 // The lowest closed slot.
 Status find_free_slot(const CacheState& cache, std::int32_t* slot);
 
+// A sequence whose tokens are all gone: what a prompt and steps had left in it goes as well.
+void reset_empty(CacheState& cache, std::int32_t slot);
+
 // Writes overrides into the heads of a sequence, later entries over earlier ones.
 void set_thresholds(CacheState& cache,
                     std::int32_t slot,

@@ -1,9 +1,12 @@
-// A step: begin (plan, count, assign), append per layer, end or cancel. Attention is in attend.cpp.
+// A step: begin (plan, count, assign), end or cancel. What happens per layer is in append.cpp and
+// attend.cpp.
 #include <algorithm>
 #include <cstddef>
 
+#include "src/append.hpp"
 #include "src/args.hpp"
 #include "src/cache.hpp"
+#include "src/drafts.hpp"
 #include "src/step_plan.hpp"
 
 namespace quire {
@@ -17,6 +20,9 @@ struct BeginCall {
   PlanMove* plan_out = nullptr;
   std::uint64_t plan_capacity = 0;
   std::uint64_t* plan_out_count = nullptr;
+  StepRows rows;
+  bool admits_some = false;
+  std::uint8_t* admitted = nullptr;
 };
 
 Status check_batch(const CacheState& cache, const BeginCall& call) {
@@ -34,18 +40,22 @@ Status check_batch(const CacheState& cache, const BeginCall& call) {
       if (call.slots[j] == slot)
         return invalid("slots", "each slot once in a batch", 0, static_cast<std::uint64_t>(slot));
     }
-    if (static_cast<std::uint32_t>(cache.slots[slot].tokens) >= cache.max.tokens) {
-      return fail(StatusCode::kCapacity,
-                  "max_tokens",
-                  "tokens of a sequence",
-                  std::uint64_t{cache.max.tokens} + 1,
-                  cache.max.tokens);
+    QUIRE_TRY(check_rows_of(call.rows, i));
+    const std::uint64_t longest =
+        static_cast<std::uint64_t>(cache.slots[slot].tokens) + call.rows.count(i);
+    if (longest > cache.max.tokens) {
+      return fail(
+          StatusCode::kCapacity, "max_tokens", "tokens of a sequence", longest, cache.max.tokens);
     }
   }
   const bool logs = call.plan != nullptr || call.plan_count != 0 || call.plan_out != nullptr ||
                     call.plan_out_count != nullptr;
   if (logs && (call.batch != 1 || call.slots[0] == -1))
     return invalid("plan", "a batch of one sequence", 1, call.batch);
+  if (logs && call.rows.rows > 1)
+    return invalid("plan", "a step without drafts", 1, call.rows.rows);
+  if (call.admits_some && call.admitted == nullptr)
+    return invalid("admitted", "not NULL with QUIRE_SHORTAGE_PREFIX");
   if (call.plan == nullptr && call.plan_count > 0)
     return invalid("plan", "not NULL with a plan_count");
   if (call.plan_out == nullptr && call.plan_capacity > 0)
@@ -93,6 +103,51 @@ void assign_pages(CacheState& cache,
   cache.free_pages.head += total;
 }
 
+// Pages for the step itself and for drafts that may be accepted after it.
+struct BatchNeed {
+  std::uint64_t now = 0;
+  std::uint64_t later = 0;
+};
+
+BatchNeed need_of(const CacheState& cache, std::uint32_t index, const std::uint32_t* counts) {
+  const std::uint64_t rows = cache.group.heads() * kMaxTiers;
+  BatchNeed need;
+  for (std::uint64_t r = 0; r < rows; ++r) need.now += counts[index * rows + r];
+  if (cache.step.slots[index].slot >= 0) need.later = draft_pages(cache, index);
+  return need;
+}
+
+// Sequences in the order of the batch as long as they fit; the others become padding. All or none
+// unless the caller allows some. The credit of drafts is set.
+Status admit(CacheState& cache, const BeginCall& call, std::uint32_t* counts) {
+  const std::uint64_t rows = cache.group.heads() * kMaxTiers;
+  std::uint64_t all = 0;
+  for (std::uint32_t i = 0; i < call.batch; ++i) {
+    const BatchNeed need = need_of(cache, i, counts);
+    all += need.now + need.later;
+  }
+  const Status whole = cache.reserve(all);
+  if (!whole.ok() && !call.admits_some) return whole;
+  const std::uint64_t free = cache.free_pages.free_count();
+  std::uint64_t left = free > cache.credit ? free - cache.credit : 0;
+  std::uint32_t taken = 0;
+  for (std::uint32_t i = 0; i < call.batch; ++i) {
+    const BatchNeed need = need_of(cache, i, counts);
+    const bool fits = cache.step.slots[i].slot >= 0 && need.now + need.later <= left;
+    left -= fits ? need.now + need.later : 0;
+    taken += fits ? 1 : 0;
+    if (!fits) std::fill(counts + i * rows, counts + (i + 1) * rows, 0);
+    if (!fits) cache.step.slots[i].slot = -1;
+  }
+  if (taken == 0 && !whole.ok()) return whole;
+  for (std::uint32_t i = 0; i < call.batch; ++i) {
+    const std::int32_t slot = cache.step.slots[i].slot;
+    if (call.admitted != nullptr) call.admitted[i] = slot >= 0 ? 1 : 0;
+    if (slot >= 0) cache.set_credit(cache.slots[slot], draft_pages(cache, i));
+  }
+  return ok_status();
+}
+
 Status step_begin(CacheState& cache, const BeginCall& call) {
   QUIRE_TRY(check_batch(cache, call));
   Step& step = cache.step;
@@ -100,6 +155,7 @@ Status step_begin(CacheState& cache, const BeginCall& call) {
     step.slots[i] = StepSlot{};
     step.slots[i].slot = call.slots[i];
     if (call.slots[i] < 0) continue;
+    set_rows(call.rows, i, step.slots[i]);
     cache.refresh_shared(call.slots[i]);
     if (call.plan != nullptr) {
       QUIRE_TRY(plan_from_moves(cache, i, call.plan, call.plan_count));
@@ -111,8 +167,8 @@ Status step_begin(CacheState& cache, const BeginCall& call) {
   const std::uint64_t rows = call.batch * cache.group.heads() * kMaxTiers;
   auto* counts = arena.take<std::uint32_t>(rows);
   count_pages(cache, call.batch, counts);
+  QUIRE_TRY(admit(cache, call, counts));
   const std::uint64_t total = exclusive_scan(counts, rows);
-  QUIRE_TRY(cache.reserve(total));
   step.replay = call.plan;
   step.replay_count = call.plan_count;
   if (call.plan_out != nullptr || call.plan_out_count != nullptr) {
@@ -122,126 +178,21 @@ Status step_begin(CacheState& cache, const BeginCall& call) {
   assign_pages(cache, call.batch, counts, total);
   step.open = true;
   step.batch = call.batch;
+  step.rows = call.rows.rows;
   step.layers_done = 0;
   std::fill(step.appended, step.appended + cache.group.layers, std::uint8_t{0});
   std::fill(step.scored, step.scored + cache.group.layers, std::uint8_t{0});
   for (std::uint32_t i = 0; i < call.batch; ++i) {
-    if (call.slots[i] >= 0) cache.slots[call.slots[i]].state = SeqState::kStep;
+    if (step.slots[i].slot >= 0) cache.slots[step.slots[i].slot].state = SeqState::kStep;
   }
   return ok_status();
 }
 
-struct LayerAppend {
-  std::uint32_t layer = 0;
-  RowsView k;
-  RowsView v;
-  Parallel parallel;
-};
-
-// Padding rows are not looked at.
-Status check_rows(const CacheState& cache,
-                  const RowsView& rows,
-                  std::uint32_t dim,
-                  const char* name) {
-  const float limit = cache.max.saturate ? kMaxSaturating : kHalfMax;
-  for (std::uint32_t i = 0; i < cache.step.batch; ++i) {
-    if (cache.step.slots[i].slot < 0) continue;
-    RowsView one = rows;
-    one.data = static_cast<const std::uint8_t*>(rows.data) +
-               rows.offset(i, 0, 0) * static_cast<std::int64_t>(dtype_bytes(rows.dtype));
-    const std::int64_t bad =
-        cache.backend->find_bad_value(one, 1, 1, cache.group.kv_heads, dim, limit);
-    if (bad < 0) continue;
-    const std::uint64_t index =
-        std::uint64_t{i} * cache.group.kv_heads * dim + static_cast<std::uint64_t>(bad);
-    return fail(StatusCode::kBadValue,
-                name,
-                "finite numbers within +-65504 (or +-3e38 with QUIRE_CACHE_SATURATE)",
-                0,
-                index);
-  }
-  return ok_status();
-}
-
-AppendUnit append_unit(const CacheState& cache,
-                       std::uint32_t index,
-                       std::uint32_t layer,
-                       std::uint32_t head) {
-  const StepSlot& step = cache.step.slots[index];
-  const Slot& s = cache.slots[step.slot];
-  AppendUnit unit;
-  unit.view = cache.view(step.slot, layer, head, s.tokens);
-  unit.state = &cache.head_state(step.slot, layer, head);
-  unit.plan = cache.plan(index, layer, head);
-  unit.rule = cache.rule(step.slot, layer, head, s.tokens, step.factor);
-  unit.sequence = index;
-  unit.kv_head = head;
-  if (cache.step.replay != nullptr) {
-    const HeadMoves moves = moves_of(cache.step.replay, cache.step.replay_count, layer, head);
-    unit.replay = moves.first;
-    unit.replay_count = moves.count;
-  }
-  return unit;
-}
-
-struct AppendScratch {
-  AppendUnit* units = nullptr;
-  std::uint64_t* saturated = nullptr;
-};
-
-AppendScratch take_append_scratch(const Group& group,
-                                  std::uint32_t batch,
-                                  std::uint32_t threads,
-                                  Arena& arena) {
-  return {arena.take<AppendUnit>(std::uint64_t{batch} * group.kv_heads),
-          arena.take<std::uint64_t>(threads)};
-}
-
-Status append(CacheState& cache, const LayerAppend& call) {
-  Step& step = cache.step;
-  QUIRE_TRY(check_rows(cache, call.k, cache.group.dim_k, "k"));
-  QUIRE_TRY(check_rows(cache, call.v, cache.group.dim_v, "v"));
-  Arena arena(cache.workspace);
-  const AppendScratch scratch =
-      take_append_scratch(cache.group, cache.max.batch, cache.max.threads, arena);
-  AppendCall work;
-  work.units = scratch.units;
-  work.k = call.k;
-  work.v = call.v;
-  work.saturated = scratch.saturated;
-  work.parallel = call.parallel;
-  for (std::uint32_t i = 0; i < step.batch; ++i) {
-    if (step.slots[i].slot < 0) continue;
-    for (std::uint32_t head = 0; head < cache.group.kv_heads; ++head) {
-      work.units[work.unit_count++] = append_unit(cache, i, call.layer, head);
-    }
-  }
-  std::fill(scratch.saturated, scratch.saturated + cache.max.threads, 0);
-  cache.backend->append(work);
-  for (std::uint32_t u = 0; u < work.unit_count; ++u) {
-    const AppendUnit& unit = work.units[u];
-    cache.add_tier_tokens(
-        cache.slots[step.slots[unit.sequence].slot], unit.view.tokens, unit.state->tokens);
-    cache.counters.demoted.fetch_add(unit.demoted, std::memory_order_relaxed);
-    cache.counters.dropped.fetch_add(unit.dropped, std::memory_order_relaxed);
-  }
-  for (std::uint32_t i = 0; i < cache.max.threads; ++i) {
-    cache.counters.saturated.fetch_add(scratch.saturated[i], std::memory_order_relaxed);
-  }
-  step.appended[call.layer] = 1;
-  ++step.layers_done;
-  return ok_status();
-}
-
-void close_step(CacheState& cache, SeqState state) {
-  for (std::uint32_t i = 0; i < cache.step.batch; ++i) {
-    const std::int32_t slot = cache.step.slots[i].slot;
-    if (slot < 0) continue;
-    for (std::uint64_t r = 0; r < cache.group.heads(); ++r)
-      cache.release_empty(slot, cache.row(slot, 0, 0) + r);
-    cache.slots[slot].state = state;
-  }
-  cache.step.open = false;
+void close_sequence(CacheState& cache, std::int32_t slot, SeqState state) {
+  for (std::uint64_t r = 0; r < cache.group.heads(); ++r)
+    cache.release_empty(slot, cache.row(slot, 0, 0) + r);
+  cache.slots[slot].state = state;
+  if (state != SeqState::kDraft) cache.set_credit(cache.slots[slot], 0);
 }
 
 Status step_end(CacheState& cache) {
@@ -254,24 +205,36 @@ Status step_end(CacheState& cache) {
                 cache.group.layers,
                 step.layers_done);
   }
-  close_step(cache, SeqState::kOpen);
+  const bool scored = std::any_of(
+      step.scored, step.scored + cache.group.layers, [](std::uint8_t layer) { return layer != 0; });
   for (std::uint32_t i = 0; i < step.batch; ++i) {
     const StepSlot& done = step.slots[i];
     if (done.slot < 0) continue;
     Slot& s = cache.slots[done.slot];
+    close_sequence(cache, done.slot, done.rows > 1 ? SeqState::kDraft : SeqState::kOpen);
+    s.drafts = done.rows - 1;
+    s.tree = done.tree;
+    if (scored) s.unscored = 0;
     if (done.cadence != 0) {
       s.factor = done.factor;
       s.controlled_at = s.tokens;
     }
     ++s.tokens;
   }
+  step.open = false;
+  step.replay = nullptr;
   cache.counters.steps.fetch_add(1, std::memory_order_relaxed);
   return ok_status();
 }
 
 Status step_cancel(CacheState& cache) {
   if (!cache.step.open) return fail(StatusCode::kBadState, "step", "quire_step_begin first");
-  close_step(cache, cache.step.layers_done == 0 ? SeqState::kOpen : SeqState::kBroken);
+  const SeqState state = cache.step.layers_done == 0 ? SeqState::kOpen : SeqState::kBroken;
+  for (std::uint32_t i = 0; i < cache.step.batch; ++i) {
+    if (cache.step.slots[i].slot >= 0) close_sequence(cache, cache.step.slots[i].slot, state);
+  }
+  cache.step.open = false;
+  cache.step.replay = nullptr;
   return ok_status();
 }
 
@@ -280,9 +243,7 @@ Status step_cancel(CacheState& cache) {
 std::uint64_t step_workspace(const Group& group, const Maxima& max) {
   Arena begin(Workspace{});
   begin.take<std::uint32_t>(max.batch * group.heads() * kMaxTiers);
-  Arena append_arena(Workspace{});
-  take_append_scratch(group, max.batch, max.threads, append_arena);
-  return std::max(begin.used(), append_arena.used());
+  return std::max(begin.used(), append_workspace(group, max));
 }
 
 }  // namespace quire
@@ -306,29 +267,12 @@ extern "C" quire_status quire_step_begin(quire_cache* cache, const quire_step_be
     call.plan_out = reinterpret_cast<quire::PlanMove*>(a.plan_out);
     call.plan_capacity = a.plan_capacity;
     call.plan_out_count = a.plan_out_count;
+    QUIRE_TRY(quire::read_step_rows(*cache, a, call.rows));
+    if (a.on_shortage > QUIRE_SHORTAGE_PREFIX)
+      return quire::invalid("on_shortage", "a quire_on_shortage, 0 or 1", 1, a.on_shortage);
+    call.admits_some = a.on_shortage == QUIRE_SHORTAGE_PREFIX;
+    call.admitted = a.admitted;
     return quire::step_begin(*cache, call);
-  });
-}
-
-extern "C" quire_status quire_append(quire_cache* cache, const quire_append_args* args) {
-  return quire::guarded(quire::error_of(args), [&]() -> Status {
-    if (cache == nullptr) return quire::invalid("cache", "not NULL");
-    quire_append_args a;
-    QUIRE_TRY(quire::read_args(args, "args", 0, a));
-    const quire::Group& g = cache->group;
-    if (!cache->step.open)
-      return quire::fail(quire::StatusCode::kBadState, "step", "quire_step_begin first");
-    if (a.layer >= g.layers) return quire::invalid("layer", "below layers", g.layers, a.layer);
-    if (cache->step.appended[a.layer] != 0) {
-      return quire::fail(
-          quire::StatusCode::kBadState, "layer", "append of a layer once per step", 0, a.layer);
-    }
-    quire::LayerAppend call;
-    call.layer = a.layer;
-    QUIRE_TRY(quire::read_rows(a.k, "k", {1, g.kv_heads, g.dim_k}, call.k));
-    QUIRE_TRY(quire::read_rows(a.v, "v", {1, g.kv_heads, g.dim_v}, call.v));
-    QUIRE_TRY(quire::read_parallel(a.parallel, cache->max.threads, call.parallel));
-    return quire::append(*cache, call);
   });
 }
 

@@ -109,6 +109,8 @@ void plan_head(CacheState& cache,
   cache.plan(index, layer, head) = plan;
 }
 
+}  // namespace
+
 void plan_all_heads(CacheState& cache, std::uint32_t index, float factor, bool again) {
   for (std::uint32_t layer = 0; layer < cache.group.layers; ++layer) {
     for (std::uint32_t head = 0; head < cache.group.kv_heads; ++head) {
@@ -117,11 +119,14 @@ void plan_all_heads(CacheState& cache, std::uint32_t index, float factor, bool a
   }
 }
 
+namespace {
+
 // Runs the byte controller and plans with the factor it finds.
 void plan_controlled(CacheState& cache, std::uint32_t index) {
   StepSlot& step = cache.step.slots[index];
   const Slot& s = cache.slots[step.slot];
-  ControlRequest request = {step.slot, cache.group.layers, s.tokens, 1, s.policy.cadence};
+  ControlRequest request = {
+      step.slot, cache.group.layers, s.tokens, 1, std::max(s.policy.cadence, step.rows)};
   step.cadence = 1;
   step.factor = find_factor_ahead(cache, request);
   const auto planned = [&](std::uint32_t layer, std::uint32_t head) {
@@ -203,7 +208,7 @@ void plan_sequence(CacheState& cache, std::uint32_t index) {
   const Slot& s = cache.slots[step.slot];
   step.factor = s.factor;
   step.cadence = 0;
-  if (controller_due(cache, step.slot)) {
+  if (controller_due(cache, step.slot, step.rows)) {
     plan_controlled(cache, index);
   } else {
     plan_all_heads(cache, index, step.factor, false);

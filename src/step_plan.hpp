@@ -8,6 +8,9 @@ namespace quire {
 // Plans all heads of one sequence into cache.plan(index, ..); reads scores, changes nothing else.
 void plan_sequence(CacheState& cache, std::uint32_t index);
 
+// The same by the policy's step rule alone, without a run of the byte controller.
+void plan_all_heads(CacheState& cache, std::uint32_t index, float factor, bool again);
+
 // The same from moves that the caller hands in; refuses moves of tokens that are not there.
 Status plan_from_moves(CacheState& cache,
                        std::uint32_t index,

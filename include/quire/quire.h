@@ -4,9 +4,11 @@
  *
  *   quire_layout_make -> quire_cache_sizes_get -> quire_cache_create(caller's memory)
  *   between steps: quire_seq_open, quire_seq_fork, quire_seq_export, quire_seq_import,
- *                  quire_seq_close, quire_plan_apply, quire_extend
+ *                  quire_seq_truncate, quire_seq_remove_span, quire_seq_close, quire_plan_apply,
+ *                  quire_extend
  *   prompt:        quire_prefill_begin; per layer quire_prefill_layer; quire_prefill_end
  *   step:          quire_step_begin(batch); per layer quire_append, quire_attention; quire_step_end
+ *                  (with drafts then quire_accept)
  *   any time:      quire_stats_get, quire_seq_info_get, quire_query, quire_gather, quire_explain
  *
  * Every other order returns QUIRE_BAD_STATE and changes nothing. Rules for all calls:
@@ -390,6 +392,47 @@ QUIRE_API quire_status quire_seq_export(const quire_cache* cache, int32_t slot, 
 QUIRE_API quire_status quire_seq_import(quire_cache* cache, const void* frame, uint64_t bytes, int32_t* slot,
                                         quire_error* error);
 
+enum quire_truncate_flag {
+  QUIRE_TRUNCATE_STRICT = 1 /* refuse with NOT_REVERSIBLE instead of losing anything */
+};
+
+typedef struct quire_seq_truncate_args {
+  uint32_t struct_size;
+  uint32_t flags;      /* quire_truncate_flag bits */
+  int32_t slot;        /* open, between steps */
+  uint32_t tokens;     /* length to go back to, up to the sequence's */
+  uint32_t* lossy;     /* 0: the sequence is what it was at that length; 1: what had left the ring,
+                          was demoted or dropped since stays so; or NULL */
+  quire_error* error;
+} quire_seq_truncate_args;
+#define QUIRE_SEQ_TRUNCATE_ARGS_INIT {sizeof(quire_seq_truncate_args), 0, 0, 0, 0, 0}
+
+/* Removes the tokens at positions `tokens` and above from ring and pages; brings nothing back. The
+ * ring fills up again with what follows. Sums of scores shrink to the queries that are left, so that
+ * means stay. At 0 the sequence is empty as after quire_seq_open and may take a prompt. In shared
+ * pages it copies those that it has to write into. Cost: positions of the pages are read, scores
+ * written, and one record moved per hole. Errors: BAD_STATE, INVALID_ARGUMENT (tokens),
+ * NOT_REVERSIBLE (with STRICT), OUT_OF_PAGES (copies of shared pages); nothing is changed. */
+QUIRE_API quire_status quire_seq_truncate(quire_cache* cache, const quire_seq_truncate_args* args);
+
+typedef struct quire_seq_remove_span_args {
+  uint32_t struct_size;
+  uint32_t flags;
+  int32_t slot;      /* open, between steps */
+  int32_t first;     /* positions [first, end): behind the sinks, ... */
+  int32_t end;       /* ... before the recent window */
+  uint32_t reserved;
+  uint64_t* removed; /* tokens over all layers and heads that were still there; or NULL */
+  quire_error* error;
+} quire_seq_remove_span_args;
+#define QUIRE_SEQ_REMOVE_SPAN_ARGS_INIT {sizeof(quire_seq_remove_span_args), 0, 0, 0, 0, 0, 0, 0}
+
+/* Removes a span in the middle: a context shift without re-rotation. The other tokens keep their
+ * positions, so the text has a hole there, and the sequence its length. Shared pages and cost as for
+ * quire_seq_truncate. Errors: BAD_STATE, INVALID_ARGUMENT (a span that overlaps sinks or recent
+ * window), UNSUPPORTED (positions that are not stored), OUT_OF_PAGES; nothing is changed. */
+QUIRE_API quire_status quire_seq_remove_span(quire_cache* cache, const quire_seq_remove_span_args* args);
+
 /* Closes a sequence in any state but "in step" and returns its pages. */
 QUIRE_API quire_status quire_seq_close(quire_cache* cache, int32_t slot, quire_error* error);
 
@@ -481,7 +524,8 @@ typedef struct quire_step_begin_args {
   uint32_t flags;
   const int32_t* slots;        /* [batch] each at most once; -1 is padding */
   uint32_t batch;
-  uint32_t reserved;
+  uint32_t rows;               /* per sequence: the new token and drafts, 1 to 16 and up to max_draft
+                                  drafts; 0 means 1 */
   const quire_plan_move* plan; /* replay for batch 1: these moves instead of the policy's; sorted by
                                   (layer, head); must live until step_end; NULL: the policy plans */
   uint64_t plan_count;
@@ -489,11 +533,34 @@ typedef struct quire_step_begin_args {
   uint64_t plan_capacity;
   uint64_t* plan_out_count;    /* moves that the step makes, also when they do not fit */
   quire_error* error;
+  const uint32_t* row_counts;  /* [batch] rows of each sequence that count, the others are padding;
+                                  NULL: all */
+  const uint32_t* draft_mask;  /* [batch, rows]: bit j of a row's word: it sees row j. A row sees itself
+                                  and what its parent, an earlier row, sees; NULL: each row follows the
+                                  one before */
+  uint32_t on_shortage;        /* quire_on_shortage */
+  uint32_t reserved;
+  uint8_t* admitted;           /* [batch] receives 1 for sequences that take the step; or NULL */
 } quire_step_begin_args;
-#define QUIRE_STEP_BEGIN_ARGS_INIT {sizeof(quire_step_begin_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define QUIRE_STEP_BEGIN_ARGS_INIT \
+  {sizeof(quire_step_begin_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+enum quire_on_shortage {
+  QUIRE_SHORTAGE_ALL = 0,   /* not enough pages for the batch: nothing happens */
+  QUIRE_SHORTAGE_PREFIX = 1 /* sequences in the order of the batch, each if what is left is enough for
+                               it; the others are padding in this step, and `admitted` says so.
+                               OUT_OF_PAGES only when none fits */
+};
 
 /* Plans one new token per sequence for all layers and heads from the scores of the previous step and
- * assigns pages, all or nothing. After it no call of the step can run out of pages. [capture] */
+ * assigns pages, all or nothing (see quire_on_shortage). After it no call of the step can run out of
+ * pages.
+ *
+ * Drafts: row 0 is a token like any other, rows behind it are guesses to be judged in the same pass.
+ * They lie in the ring alone: nothing is demoted or dropped for them and nothing scored by them, and
+ * pages for accepting all of them are reserved here. After quire_step_end the sequence waits for
+ * quire_accept. Row r stands at position length + r, in a tree at length + its steps from row 0.
+ * [capture] */
 QUIRE_API quire_status quire_step_begin(quire_cache* cache, const quire_step_begin_args* args);
 
 typedef struct quire_append_args {
@@ -501,23 +568,24 @@ typedef struct quire_append_args {
   uint32_t flags;
   uint32_t layer;
   uint32_t reserved;
-  quire_rows k; /* [batch, 1, kv_heads, head_dim_k] in the order of the step's slots */
-  quire_rows v; /* [batch, 1, kv_heads, head_dim_v] */
+  quire_rows k; /* [batch, rows, kv_heads, head_dim_k] in the order of the step's slots */
+  quire_rows v; /* [batch, rows, kv_heads, head_dim_v] */
   const quire_parallel* parallel;
   quire_error* error;
 } quire_append_args;
 #define QUIRE_APPEND_ARGS_INIT \
   {sizeof(quire_append_args), 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, 0, 0}
 
-/* Carries out the plan of one layer and stores the new token. Once per layer and step. [capture] */
+/* Carries out the plan of one layer and stores the new token and drafts. Once per layer and step. [capture] */
 QUIRE_API quire_status quire_append(quire_cache* cache, const quire_append_args* args);
 
 typedef struct quire_attention_args {
   uint32_t struct_size;
   uint32_t flags;
   uint32_t layer;
-  uint32_t rows;       /* query rows per sequence, 1 to 16; 0 means 1. Row 0 is the new token's;
-                          row r is one at position length + r whose own K and V are not stored */
+  uint32_t rows;       /* query rows per sequence, 1 to 16; 0 means those of the step. Row 0 is the
+                          new token's. In a step without drafts row r is one at position length + r
+                          whose own K and V are not stored; in one with drafts rows are the step's */
   quire_rows q;        /* [batch, rows, q_heads, head_dim_k] */
   quire_rows out;      /* [batch, rows, q_heads, head_dim_v] */
   float* lse;          /* [batch, rows, q_heads] or NULL */
@@ -542,6 +610,28 @@ QUIRE_API quire_status quire_attention(quire_cache* cache, const quire_attention
 
 /* Ends the step after append of every layer: lengths advance, emptied pages return. [capture] */
 QUIRE_API quire_status quire_step_end(quire_cache* cache, quire_error* error);
+
+typedef struct quire_accept_args {
+  uint32_t struct_size;
+  uint32_t flags;
+  const int32_t* slots;   /* [batch] sequences whose drafts wait, in any order; -1 is padding */
+  uint32_t batch;
+  uint32_t row_stride;    /* of `rows` */
+  const uint32_t* counts; /* [batch] rows that become tokens, 0 to the sequence's drafts */
+  const uint32_t* rows;   /* [batch, row_stride] rows in order, each a child of the one before and the
+                             first of row 0; NULL: rows 1 to counts */
+  const quire_parallel* parallel;
+  quire_error* error;
+} quire_accept_args;
+#define QUIRE_ACCEPT_ARGS_INIT {sizeof(quire_accept_args), 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* Between steps: accepted drafts become tokens, in every layer; the others are gone without a trace,
+ * bit for bit. Each accepted token is planned like that of a step (a byte controller waits for the next
+ * step). Their queries have not been scored: the next scored query counts for them as well, so that
+ * sums of scores stay those of all queries. Takes no more pages than quire_step_begin reserved. Errors:
+ * BAD_STATE (no drafts wait, a step is open), INVALID_ARGUMENT; nothing is changed. Cost: as many
+ * steps' appends; policies that pick victims by score read all scores once per row but the first. */
+QUIRE_API quire_status quire_accept(quire_cache* cache, const quire_accept_args* args);
 
 /* Gives up a step. Before the first append the cache is as before step_begin; after it the sequences
  * of the batch can only be closed. */
@@ -696,9 +786,10 @@ QUIRE_API quire_status quire_query(const quire_cache* cache, const quire_query_a
 QUIRE_API quire_status quire_pages_for(const quire_cache* cache, const quire_policy* policy, uint32_t tokens,
                                        uint64_t* pages, quire_error* error);
 
-/* Pages that the next step of these sequences can need at most, and pages free for it. */
+/* Pages that the next step of these sequences can need at most, with `rows` rows for each (0 means 1),
+ * and pages free for it. */
 QUIRE_API quire_status quire_headroom_pages(const quire_cache* cache, const int32_t* slots, uint32_t count,
-                                            uint64_t* needed, uint64_t* available, quire_error* error);
+                                            uint32_t rows, uint64_t* needed, uint64_t* available, quire_error* error);
 
 typedef struct quire_explain_report {
   uint32_t struct_size;

@@ -114,6 +114,20 @@ class Cache {
     return Result::of(
         [&](quire_error* e) { return quire_seq_import(cache_, frame, bytes, slot, e); });
   }
+  // Back to a length; `lossy` may be nullptr.
+  Result truncate(std::int32_t slot, std::uint32_t tokens, std::uint32_t* lossy) const {
+    quire_seq_truncate_args args = QUIRE_SEQ_TRUNCATE_ARGS_INIT;
+    args.slot = slot;
+    args.tokens = tokens;
+    args.lossy = lossy;
+    return truncate(args);
+  }
+  Result truncate(quire_seq_truncate_args args) const {
+    return with_error(args, [&](const auto* a) { return quire_seq_truncate(cache_, a); });
+  }
+  Result remove_span(quire_seq_remove_span_args args) const {
+    return with_error(args, [&](const auto* a) { return quire_seq_remove_span(cache_, a); });
+  }
   Result close(std::int32_t slot) const {
     return Result::of([&](quire_error* e) { return quire_seq_close(cache_, slot, e); });
   }
@@ -177,6 +191,18 @@ class Cache {
   }
   Result step_cancel() const {
     return Result::of([&](quire_error* e) { return quire_step_cancel(cache_, e); });
+  }
+
+  Result accept(quire_accept_args args) const {
+    return with_error(args, [&](const auto* a) { return quire_accept(cache_, a); });
+  }
+  // Rows 1 to `count` of one sequence's drafts.
+  Result accept(std::int32_t slot, std::uint32_t count) const {
+    quire_accept_args args = QUIRE_ACCEPT_ARGS_INIT;
+    args.slots = &slot;
+    args.batch = 1;
+    args.counts = &count;
+    return accept(args);
   }
 
   Result extend(quire_extend_args args) const {

@@ -160,7 +160,7 @@ static void step(world* w) {
   begin.slots = &w->slot;
   begin.batch = 1;
   begin.error = &w->error;
-  CHECK_OK(quire_headroom_pages(w->cache, &w->slot, 1, &pages[0], &pages[1], &w->error));
+  CHECK_OK(quire_headroom_pages(w->cache, &w->slot, 1, 1, &pages[0], &pages[1], &w->error));
   CHECK(pages[0] <= pages[1]);
   CHECK_OK(quire_step_begin(w->cache, &begin));
   CHECK_OK(quire_step_cancel(w->cache, &w->error));
@@ -241,6 +241,25 @@ static void move(world* w) {
   CHECK(copy >= 0 && copy != w->slot);
   CHECK_OK(quire_seq_close(w->cache, copy, &w->error));
   free(frame);
+}
+
+static void cut(world* w) {
+  quire_seq_remove_span_args span = QUIRE_SEQ_REMOVE_SPAN_ARGS_INIT;
+  quire_seq_truncate_args back = QUIRE_SEQ_TRUNCATE_ARGS_INIT;
+  quire_accept_args accept = QUIRE_ACCEPT_ARGS_INIT;
+  uint32_t lossy = 7;
+  span.slot = back.slot = w->slot;
+  span.first = span.end = 4;
+  span.error = back.error = &w->error;
+  CHECK_OK(quire_seq_remove_span(w->cache, &span));
+  back.tokens = TOKENS + 1;
+  back.lossy = &lossy;
+  CHECK_OK(quire_seq_truncate(w->cache, &back));
+  CHECK(lossy == 0);
+  accept.slots = &w->slot;
+  accept.batch = 1;
+  accept.counts = &lossy;
+  CHECK(quire_accept(w->cache, &accept) == QUIRE_BAD_STATE);
 }
 
 static void look(world* w) {
@@ -368,6 +387,7 @@ int main(void) {
   read_back(&w);
   share(&w);
   move(&w);
+  cut(&w);
   look(&w);
   plain(&w);
   pages(&w);

@@ -149,6 +149,35 @@ AT(quire_seq_fork_args, thresholds, 16);
 AT(quire_seq_fork_args, threshold_count, 24);
 AT(quire_seq_fork_args, error, 32);
 
+SIZE(quire_seq_truncate_args, 32);
+AT(quire_seq_truncate_args, struct_size, 0);
+AT(quire_seq_truncate_args, flags, 4);
+AT(quire_seq_truncate_args, slot, 8);
+AT(quire_seq_truncate_args, tokens, 12);
+AT(quire_seq_truncate_args, lossy, 16);
+AT(quire_seq_truncate_args, error, 24);
+
+SIZE(quire_seq_remove_span_args, 40);
+AT(quire_seq_remove_span_args, struct_size, 0);
+AT(quire_seq_remove_span_args, flags, 4);
+AT(quire_seq_remove_span_args, slot, 8);
+AT(quire_seq_remove_span_args, first, 12);
+AT(quire_seq_remove_span_args, end, 16);
+AT(quire_seq_remove_span_args, reserved, 20);
+AT(quire_seq_remove_span_args, removed, 24);
+AT(quire_seq_remove_span_args, error, 32);
+
+SIZE(quire_accept_args, 56);
+AT(quire_accept_args, struct_size, 0);
+AT(quire_accept_args, flags, 4);
+AT(quire_accept_args, slots, 8);
+AT(quire_accept_args, batch, 16);
+AT(quire_accept_args, row_stride, 20);
+AT(quire_accept_args, counts, 24);
+AT(quire_accept_args, rows, 32);
+AT(quire_accept_args, parallel, 40);
+AT(quire_accept_args, error, 48);
+
 SIZE(quire_rows, 40);
 AT(quire_rows, data, 0);
 AT(quire_rows, dtype, 8);
@@ -195,18 +224,23 @@ AT(quire_plan_move, position, 8);
 AT(quire_plan_move, to, 12);
 AT(quire_plan_move, pad, 13);
 
-SIZE(quire_step_begin_args, 72);
+SIZE(quire_step_begin_args, 104);
 AT(quire_step_begin_args, struct_size, 0);
 AT(quire_step_begin_args, flags, 4);
 AT(quire_step_begin_args, slots, 8);
 AT(quire_step_begin_args, batch, 16);
-AT(quire_step_begin_args, reserved, 20);
+AT(quire_step_begin_args, rows, 20);
 AT(quire_step_begin_args, plan, 24);
 AT(quire_step_begin_args, plan_count, 32);
 AT(quire_step_begin_args, plan_out, 40);
 AT(quire_step_begin_args, plan_capacity, 48);
 AT(quire_step_begin_args, plan_out_count, 56);
 AT(quire_step_begin_args, error, 64);
+AT(quire_step_begin_args, row_counts, 72);
+AT(quire_step_begin_args, draft_mask, 80);
+AT(quire_step_begin_args, on_shortage, 88);
+AT(quire_step_begin_args, reserved, 92);
+AT(quire_step_begin_args, admitted, 96);
 
 SIZE(quire_append_args, 112);
 AT(quire_append_args, struct_size, 0);

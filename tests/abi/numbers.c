@@ -73,6 +73,10 @@ FIX(QUIRE_RING_BF16 == 2, "quire_ring_format");
 FIX(QUIRE_RING_K8V8 == 3, "quire_ring_format");
 FIX(QUIRE_RING_HIGH == 4, "quire_ring_format");
 
+FIX(QUIRE_TRUNCATE_STRICT == 1, "quire_truncate_flag");
+FIX(QUIRE_SHORTAGE_ALL == 0, "quire_on_shortage");
+FIX(QUIRE_SHORTAGE_PREFIX == 1, "quire_on_shortage");
+
 FIX(QUIRE_CACHE_SATURATE == 1, "quire_cache_flag");
 
 FIX(QUIRE_SEQ_CLOSED == 0, "quire_seq_state");

@@ -289,7 +289,7 @@ TEST_CASE("slots that no sequence has are refused by every call that takes one",
     refuse(in_list, [&] { return quire_step_begin(cache, &begin); });
     const std::int32_t slots[2] = {open, slot};
     refuse(in_list, [&] {
-      return quire_headroom_pages(cache, slots, 2, &c.number[0], &c.number[1], &c.error);
+      return quire_headroom_pages(cache, slots, 2, 1, &c.number[0], &c.number[1], &c.error);
     });
   }
   c.step({open});

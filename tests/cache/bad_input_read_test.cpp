@@ -234,14 +234,15 @@ TEST_CASE("headroom and pages in advance name the argument that is missing", "[c
     require_refused(s.cache, c, {kInvalid, field, "not NULL"}, call);
   };
   const std::int32_t slot = s.slot;
-  refuse("cache", [&] { return quire_headroom_pages(nullptr, &slot, 1, n, n + 1, &c.error); });
-  refuse("slots", [&] { return quire_headroom_pages(cache, nullptr, 1, n, n + 1, &c.error); });
-  refuse("needed", [&] { return quire_headroom_pages(cache, &slot, 1, nullptr, n, &c.error); });
-  refuse("available", [&] { return quire_headroom_pages(cache, &slot, 1, n, nullptr, &c.error); });
+  refuse("cache", [&] { return quire_headroom_pages(nullptr, &slot, 1, 1, n, n + 1, &c.error); });
+  refuse("slots", [&] { return quire_headroom_pages(cache, nullptr, 1, 1, n, n + 1, &c.error); });
+  refuse("needed", [&] { return quire_headroom_pages(cache, &slot, 1, 1, nullptr, n, &c.error); });
+  refuse("available",
+         [&] { return quire_headroom_pages(cache, &slot, 1, 1, n, nullptr, &c.error); });
   refuse("cache", [&] { return quire_pages_for(nullptr, &c.policy, 10, n, &c.error); });
   refuse("policy", [&] { return quire_pages_for(cache, nullptr, 10, n, &c.error); });
   refuse("pages", [&] { return quire_pages_for(cache, &c.policy, 10, nullptr, &c.error); });
-  c.need(quire_headroom_pages(cache, nullptr, 0, n, n + 1, &c.error));
+  c.need(quire_headroom_pages(cache, nullptr, 0, 1, n, n + 1, &c.error));
   CHECK(n[0] == 0);
   CHECK(n[1] == s.cache.stats().free_bytes / s.cache.sizes.page_bytes);
   quire_stats stats = QUIRE_STATS_INIT;

@@ -56,7 +56,7 @@ TEST_CASE("a batch of which one sequence lacks a page is refused as a whole",
   REQUIRE(s.cache.stats().live_pages == 3);
   const std::int32_t batch[] = {part, full, also_full};
   s.calls.need(quire_headroom_pages(
-      s.cache.get(), batch, 3, &s.calls.number[0], &s.calls.number[1], &s.calls.error));
+      s.cache.get(), batch, 3, 1, &s.calls.number[0], &s.calls.number[1], &s.calls.error));
   CHECK(s.calls.number[0] >= 2);
   CHECK(s.calls.number[1] == 1);
   s.refuse(2, 1, [&] { return s.begin({part, full, also_full}); });

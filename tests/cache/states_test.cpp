@@ -46,6 +46,11 @@ struct Scene {
     calls.need(quire_attention(get(), &args));
   }
 
+  void wait_for_accept() {
+    calls.fill_prompt(subject, kTokens);
+    calls.step_with_draft(subject);
+  }
+
   void broken_step() {
     begin_step(1);
     calls.need(quire_step_cancel(get(), &calls.error));
@@ -57,7 +62,7 @@ struct State {
   void (*enter)(Scene&);
 };
 
-constexpr int kStates = 10;
+constexpr int kStates = 11;
 const State kState[kStates] = {
     {"closed", [](Scene& s) { s.calls.need(quire_seq_close(s.get(), s.subject, &s.calls.error)); }},
     {"open and empty", [](Scene&) {}},
@@ -69,6 +74,7 @@ const State kState[kStates] = {
     {"in step, after append of all layers", [](Scene& s) { s.begin_step(2); }},
     {"in step, after scored attention of layer 0", [](Scene& s) { s.scored_step(); }},
     {"broken", [](Scene& s) { s.broken_step(); }},
+    {"drafts wait", [](Scene& s) { s.wait_for_accept(); }},
 };
 
 quire_status run_prefill_layer(Scene& s, std::uint32_t layer) {
@@ -113,6 +119,31 @@ quire_status run_export(Scene& s) {
   return quire_seq_export(s.get(), s.subject, frame, sizeof(frame), &s.calls.error);
 }
 
+quire_status run_accept(Scene& s) {
+  const std::uint32_t one = 1;
+  quire_accept_args args = QUIRE_ACCEPT_ARGS_INIT;
+  args.slots = &s.subject;
+  args.batch = 1;
+  args.counts = &one;
+  args.error = &s.calls.error;
+  return quire_accept(s.get(), &args);
+}
+
+quire_status run_truncate(Scene& s) {
+  quire_seq_truncate_args args = QUIRE_SEQ_TRUNCATE_ARGS_INIT;
+  args.slot = s.subject;
+  args.error = &s.calls.error;
+  return quire_seq_truncate(s.get(), &args);
+}
+
+quire_status run_remove_span(Scene& s) {
+  quire_seq_remove_span_args args = QUIRE_SEQ_REMOVE_SPAN_ARGS_INIT;
+  args.slot = s.subject;
+  args.first = args.end = 1;
+  args.error = &s.calls.error;
+  return quire_seq_remove_span(s.get(), &args);
+}
+
 quire_status run_extend(Scene& s) {
   const quire_extend_args args = s.calls.extend(s.subject, 0, 3);
   return quire_extend(s.get(), &args);
@@ -138,7 +169,7 @@ quire_status run_query(Scene& s) {
 
 quire_status run_headroom(Scene& s) {
   return quire_headroom_pages(
-      s.get(), &s.subject, 1, &s.calls.number[0], &s.calls.number[1], &s.calls.error);
+      s.get(), &s.subject, 1, 1, &s.calls.number[0], &s.calls.number[1], &s.calls.error);
 }
 
 quire_status run_pages_for(Scene& s) {
@@ -171,36 +202,39 @@ struct Row {
 
 // clang-format off
 const Row kTable[] = {
-    // closed, empty, open, prefill, stored, step, appended 0, appended all, scored, broken
-    {"quire_seq_open",               "OOOOOOOOOO", true, run_open},
-    {"quire_seq_fork",               "BOOBBBBBBB", true, run_fork},
-    {"quire_seq_export_bytes",       "BOOBBBBBBB", true, run_export_bytes},
-    {"quire_seq_export",             "BOOBBBBBBB", true, run_export},
-    {"quire_seq_close",              "BOOOOBBBBO", true, [](Scene& s) { return quire_seq_close(s.get(), s.subject, &s.calls.error); }},
-    {"quire_prefill_begin",          "BOUBBBBBBB", true, [](Scene& s) { return quire_prefill_begin(s.get(), s.subject, kTokens, &s.calls.error); }},
-    {"quire_prefill_layer 0",        "BBBOBBBBBB", true, [](Scene& s) { return run_prefill_layer(s, 0); }},
-    {"quire_prefill_layer 1",        "BBBBBBBBBB", true, [](Scene& s) { return run_prefill_layer(s, 1); }},
-    {"quire_prefill_end",            "BBBBOBBBBB", true, [](Scene& s) { return quire_prefill_end(s.get(), s.subject, &s.calls.error); }},
-    {"quire_prefill_cancel",         "BBBOOBBBBB", true, [](Scene& s) { return quire_prefill_cancel(s.get(), s.subject, &s.calls.error); }},
-    {"quire_step_begin, subject",    "BOOBBBBBBB", true, [](Scene& s) { return run_step_begin(s, {s.subject}); }},
-    {"quire_step_begin, both",       "BOOBBBBBBB", true, [](Scene& s) { return run_step_begin(s, {s.bystander, s.subject}); }},
-    {"quire_step_begin, bystander",  "OOOOOBBBBO", true, [](Scene& s) { return run_step_begin(s, {s.bystander}); }},
-    {"quire_append 0",               "BBBBBOBBBB", true, [](Scene& s) { return run_append(s, 0); }},
-    {"quire_append 1",               "BBBBBOOBBB", true, [](Scene& s) { return run_append(s, 1); }},
-    {"quire_attention 0, scored",    "BBBBBBOOBB", true, [](Scene& s) { return run_attention(s, 0, 0); }},
-    {"quire_attention 0, unscored",  "BBBBBBOOOB", true, [](Scene& s) { return run_attention(s, 0, QUIRE_NONE); }},
-    {"quire_attention 1, scored",    "BBBBBBBOOB", true, [](Scene& s) { return run_attention(s, 1, 0); }},
-    {"quire_step_end",               "BBBBBBBOOB", true, [](Scene& s) { return quire_step_end(s.get(), &s.calls.error); }},
-    {"quire_step_cancel",            "BBBBBOOOOB", true, [](Scene& s) { return quire_step_cancel(s.get(), &s.calls.error); }},
-    {"quire_extend",                 "BOOBBBBBBB", true, run_extend},
-    {"quire_plan_apply",             "BOOBBBBBBB", true, run_plan},
-    {"quire_gather",                 "BOOOOOOOOB", true, run_gather},
-    {"quire_query",                  "BOOOOOOOOB", true, run_query},
-    {"quire_headroom_pages",         "BOOBBBBBBB", true, run_headroom},
-    {"quire_seq_info_get",           "BOOOOOOOOO", true, run_info},
-    {"quire_pages_for",              "OOOOOOOOOO", true, run_pages_for},
-    {"quire_explain",                "OOOOOOOOOO", true, run_explain},
-    {"quire_stats_get",              "OOOOOOOOOO", true, run_stats},
+    // closed, empty, open, prefill, stored, step, appended 0, appended all, scored, broken, drafts
+    {"quire_seq_open",               "OOOOOOOOOOO", true, run_open},
+    {"quire_seq_fork",               "BOOBBBBBBBB", true, run_fork},
+    {"quire_seq_export_bytes",       "BOOBBBBBBBB", true, run_export_bytes},
+    {"quire_seq_export",             "BOOBBBBBBBB", true, run_export},
+    {"quire_seq_close",              "BOOOOBBBBOO", true, [](Scene& s) { return quire_seq_close(s.get(), s.subject, &s.calls.error); }},
+    {"quire_prefill_begin",          "BOUBBBBBBBB", true, [](Scene& s) { return quire_prefill_begin(s.get(), s.subject, kTokens, &s.calls.error); }},
+    {"quire_prefill_layer 0",        "BBBOBBBBBBB", true, [](Scene& s) { return run_prefill_layer(s, 0); }},
+    {"quire_prefill_layer 1",        "BBBBBBBBBBB", true, [](Scene& s) { return run_prefill_layer(s, 1); }},
+    {"quire_prefill_end",            "BBBBOBBBBBB", true, [](Scene& s) { return quire_prefill_end(s.get(), s.subject, &s.calls.error); }},
+    {"quire_prefill_cancel",         "BBBOOBBBBBB", true, [](Scene& s) { return quire_prefill_cancel(s.get(), s.subject, &s.calls.error); }},
+    {"quire_step_begin, subject",    "BOOBBBBBBBB", true, [](Scene& s) { return run_step_begin(s, {s.subject}); }},
+    {"quire_step_begin, both",       "BOOBBBBBBBB", true, [](Scene& s) { return run_step_begin(s, {s.bystander, s.subject}); }},
+    {"quire_step_begin, bystander",  "OOOOOBBBBOO", true, [](Scene& s) { return run_step_begin(s, {s.bystander}); }},
+    {"quire_append 0",               "BBBBBOBBBBB", true, [](Scene& s) { return run_append(s, 0); }},
+    {"quire_append 1",               "BBBBBOOBBBB", true, [](Scene& s) { return run_append(s, 1); }},
+    {"quire_attention 0, scored",    "BBBBBBOOBBB", true, [](Scene& s) { return run_attention(s, 0, 0); }},
+    {"quire_attention 0, unscored",  "BBBBBBOOOBB", true, [](Scene& s) { return run_attention(s, 0, QUIRE_NONE); }},
+    {"quire_attention 1, scored",    "BBBBBBBOOBB", true, [](Scene& s) { return run_attention(s, 1, 0); }},
+    {"quire_step_end",               "BBBBBBBOOBB", true, [](Scene& s) { return quire_step_end(s.get(), &s.calls.error); }},
+    {"quire_step_cancel",            "BBBBBOOOOBB", true, [](Scene& s) { return quire_step_cancel(s.get(), &s.calls.error); }},
+    {"quire_accept",                 "BBBBBBBBBBO", true, run_accept},
+    {"quire_seq_truncate",           "BOOBBBBBBBB", true, run_truncate},
+    {"quire_seq_remove_span",        "BOOBBBBBBBB", true, run_remove_span},
+    {"quire_extend",                 "BOOBBBBBBBB", true, run_extend},
+    {"quire_plan_apply",             "BOOBBBBBBBB", true, run_plan},
+    {"quire_gather",                 "BOOOOOOOOBO", true, run_gather},
+    {"quire_query",                  "BOOOOOOOOBO", true, run_query},
+    {"quire_headroom_pages",         "BOOBBBBBBBB", true, run_headroom},
+    {"quire_seq_info_get",           "BOOOOOOOOOO", true, run_info},
+    {"quire_pages_for",              "OOOOOOOOOOO", true, run_pages_for},
+    {"quire_explain",                "OOOOOOOOOOO", true, run_explain},
+    {"quire_stats_get",              "OOOOOOOOOOO", true, run_stats},
 };
 // clang-format on
 
@@ -267,7 +301,8 @@ TEST_CASE("quire_seq_info_get names the state a sequence is in", "[cache][states
                                        QUIRE_SEQ_STEP,
                                        QUIRE_SEQ_STEP,
                                        QUIRE_SEQ_STEP,
-                                       QUIRE_SEQ_BROKEN};
+                                       QUIRE_SEQ_BROKEN,
+                                       QUIRE_SEQ_DRAFT};
   for (int state = 1; state < kStates; ++state) {
     Scene scene;
     kState[state].enter(scene);

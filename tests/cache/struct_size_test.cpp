@@ -138,6 +138,27 @@ const Call kCalls[] = {
        args.slot = s.slot;
        args.error = &s.calls.error;
        return quire_seq_fork(s.get(), s.put(args), &s.calls.opened); }},
+    {"quire_seq_truncate", true, true, [](Scene& s) {
+       quire_seq_truncate_args args = QUIRE_SEQ_TRUNCATE_ARGS_INIT;
+       args.slot = s.slot;
+       args.error = &s.calls.error;
+       return quire_seq_truncate(s.get(), s.put(args)); }},
+    {"quire_seq_remove_span", true, true, [](Scene& s) {
+       quire_seq_remove_span_args args = QUIRE_SEQ_REMOVE_SPAN_ARGS_INIT;
+       args.slot = s.slot;
+       args.first = args.end = 2;
+       args.error = &s.calls.error;
+       return quire_seq_remove_span(s.get(), s.put(args)); }},
+    {"quire_accept", true, true, [](Scene& s) {
+       static const std::uint32_t kNone = 0;
+       s.calls.step_with_draft(s.slot);
+       s.mark();
+       quire_accept_args args = QUIRE_ACCEPT_ARGS_INIT;
+       args.slots = &s.slot;
+       args.batch = 1;
+       args.counts = &kNone;
+       args.error = &s.calls.error;
+       return quire_accept(s.get(), s.put(args)); }},
     {"quire_pages_for policy", true, true, [](Scene& s) {
        return quire_pages_for(s.get(), s.put(s.calls.policy), 9, s.calls.number, &s.calls.error); }},
     {"quire_prefill_layer", true, true, [](Scene& s) {

@@ -156,7 +156,7 @@ void prompt(quire_cache* cache, Calls& calls, std::int32_t slot, std::uint32_t t
 
 void step(quire_cache* cache, Calls& calls, const std::int32_t* slots, std::uint32_t batch, int i) {
   std::uint64_t moves = 0, needed = 0, available = 0;
-  sum += quire_headroom_pages(cache, slots, batch, &needed, &available, nullptr);
+  sum += quire_headroom_pages(cache, slots, batch, 1, &needed, &available, nullptr);
   quire_step_begin_args begin = QUIRE_STEP_BEGIN_ARGS_INIT;
   begin.slots = slots;
   begin.batch = batch;

@@ -196,7 +196,7 @@ class CacheWalk {
     std::uint64_t bound = 0, available = 0;
     const auto count = static_cast<std::uint32_t>(batch.size());
     REQUIRE(quire_headroom_pages(
-                box.cache.get(), batch.data(), count, &bound, &available, nullptr) == QUIRE_OK);
+                box.cache.get(), batch.data(), count, 1, &bound, &available, nullptr) == QUIRE_OK);
     const quire_stats before = box.cache.stats();
     REQUIRE(available == before.pages - before.live_pages - before.promised_pages);
     const Result begun = box.begin(batch);

@@ -52,8 +52,8 @@ std::vector<std::int32_t> held_by_shape(const RingShape& shape, std::int32_t tok
 }
 
 std::vector<std::int32_t> held_by_runs(const RingShape& shape, std::int32_t tokens) {
-  RingRun runs[3];
-  const std::uint32_t count = shape.runs(tokens, runs);
+  RingRun runs[kMaxRingRuns];
+  const std::uint32_t count = shape.runs(tokens, 0, runs);
   REQUIRE(count <= 3);
   std::vector<std::int32_t> out;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -220,6 +220,52 @@ TEST_CASE("offset vectors are found in their block, or nowhere", "[pages][ring]"
     if (v != nullptr) {
       REQUIRE(reinterpret_cast<const std::uint8_t*>(v) == block.data() + ring.v_offset);
       REQUIRE(ring.v_offset + 192u <= ring.bytes);
+    }
+  }
+}
+
+// Behind a truncation the window holds what came since.
+TEST_CASE("a ring that lost its window fills up from there", "[pages][ring]") {
+  for (const RingCase& c : ring_cases()) {
+    for (std::int32_t from = 0; from <= kMostTokens; from += 3) {
+      RingShape shape = c.shape();
+      shape.from = from;
+      for (std::int32_t tokens = from; tokens <= kMostTokens; ++tokens) {
+        INFO(c.sinks << " sinks, window " << c.window << ", from " << from << ", " << tokens);
+        std::vector<std::int32_t> want;
+        for (const std::int32_t p : held(c, tokens)) {
+          if (p < static_cast<std::int32_t>(c.sinks) || p >= from) want.push_back(p);
+        }
+        REQUIRE(held_by_shape(shape, tokens) == want);
+        REQUIRE(held_by_runs(shape, tokens) == want);
+        REQUIRE(shape.outside(tokens) == tokens - static_cast<std::int32_t>(want.size()));
+      }
+    }
+  }
+}
+
+TEST_CASE("drafts lie behind the last token, each in a slot that no token has", "[pages][ring]") {
+  for (const RingCase& c : ring_cases()) {
+    const RingShape shape = c.shape();
+    for (std::int32_t tokens = 1; tokens <= kMostTokens; ++tokens) {
+      INFO(c.sinks << " sinks, window " << c.window << ", draft " << c.draft << ", " << tokens);
+      RingRun runs[kMaxRingRuns];
+      const std::uint32_t count = shape.runs(tokens, c.draft, runs);
+      REQUIRE(count <= kMaxRingRuns);
+      std::vector<std::int32_t> want = held(c, tokens);
+      for (std::uint32_t d = 0; d < c.draft; ++d)
+        want.push_back(tokens + static_cast<std::int32_t>(d));
+      std::vector<std::int32_t> got;
+      std::vector<std::uint32_t> slots;
+      for (std::uint32_t i = 0; i < count; ++i) {
+        for (std::uint32_t t = 0; t < runs[i].count; ++t) {
+          got.push_back(runs[i].first_position + static_cast<std::int32_t>(t));
+          slots.push_back(runs[i].first_slot + t);
+        }
+      }
+      REQUIRE(got == want);
+      std::sort(slots.begin(), slots.end());
+      REQUIRE(std::adjacent_find(slots.begin(), slots.end()) == slots.end());
     }
   }
 }

@@ -26,6 +26,7 @@ Headroom headroom(const PoolCache& box, const std::vector<std::int32_t>& slots) 
   REQUIRE(quire_headroom_pages(box.cache.get(),
                                slots.data(),
                                static_cast<std::uint32_t>(slots.size()),
+                               1,
                                &h.needed,
                                &h.available,
                                nullptr) == QUIRE_OK);
@@ -121,16 +122,16 @@ TEST_CASE("headroom refuses what is not open and skips padding", "[pages][step]"
   quire_cache* cache = box.cache.get();
   for (const std::int32_t wrong : {1, 2}) {
     const std::int32_t slots[2] = {slot, wrong};
-    REQUIRE(quire_headroom_pages(cache, slots, 2, &a, &b, nullptr) == QUIRE_BAD_STATE);
+    REQUIRE(quire_headroom_pages(cache, slots, 2, 1, &a, &b, nullptr) == QUIRE_BAD_STATE);
   }
   for (const std::int32_t wrong : {-2, 3}) {
-    REQUIRE(quire_headroom_pages(cache, &wrong, 1, &a, &b, nullptr) == QUIRE_INVALID_ARGUMENT);
+    REQUIRE(quire_headroom_pages(cache, &wrong, 1, 1, &a, &b, nullptr) == QUIRE_INVALID_ARGUMENT);
   }
-  REQUIRE(quire_headroom_pages(cache, nullptr, 1, &a, &b, nullptr) == QUIRE_INVALID_ARGUMENT);
-  REQUIRE(quire_headroom_pages(cache, &slot, 1, nullptr, &b, nullptr) == QUIRE_INVALID_ARGUMENT);
-  REQUIRE(quire_headroom_pages(cache, &slot, 1, &a, nullptr, nullptr) == QUIRE_INVALID_ARGUMENT);
+  REQUIRE(quire_headroom_pages(cache, nullptr, 1, 1, &a, &b, nullptr) == QUIRE_INVALID_ARGUMENT);
+  REQUIRE(quire_headroom_pages(cache, &slot, 1, 1, nullptr, &b, nullptr) == QUIRE_INVALID_ARGUMENT);
+  REQUIRE(quire_headroom_pages(cache, &slot, 1, 1, &a, nullptr, nullptr) == QUIRE_INVALID_ARGUMENT);
   PoolCache::need(box.begin({slot}));
-  REQUIRE(quire_headroom_pages(cache, &slot, 1, &a, &b, nullptr) == QUIRE_BAD_STATE);
+  REQUIRE(quire_headroom_pages(cache, &slot, 1, 1, &a, &b, nullptr) == QUIRE_BAD_STATE);
   REQUIRE((a == 77 && b == 78));
 }
 

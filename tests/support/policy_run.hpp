@@ -112,7 +112,7 @@ class ReferenceRun {
   void begin_step() {
     std::uint64_t needed = 0;
     std::uint64_t available = 0;
-    REQUIRE(quire_headroom_pages(rig.cache.get(), &slot, 1, &needed, &available, nullptr) ==
+    REQUIRE(quire_headroom_pages(rig.cache.get(), &slot, 1, 1, &needed, &available, nullptr) ==
             QUIRE_OK);
     const std::uint64_t before = rig.cache.info(slot).live_pages;
     const bool cadence =

@@ -86,6 +86,7 @@ struct RawSpec {
     group.layout.head_dim_k = 32;
     group.layout.head_dim_v = 16;
     group.sink_tokens = policy.sink_tokens = 1;
+    group.max_draft = 2;
     set_window(4);
     desc.flags = QUIRE_CACHE_SHARING;
     desc.max_sequences = 3;

@@ -176,8 +176,14 @@ class RawCalls {
     need(quire_prefill_end(cache, slot, &error));
   }
 
-  void step(const std::vector<std::int32_t>& slots) {
-    const quire_step_begin_args args = begin(slots);
+  void step(const std::vector<std::int32_t>& slots) { step_of(slots, 1); }
+
+  // A step of one sequence that leaves a draft behind.
+  void step_with_draft(std::int32_t slot) { step_of({slot}, 2); }
+
+  void step_of(const std::vector<std::int32_t>& slots, std::uint32_t row_count) {
+    quire_step_begin_args args = begin(slots);
+    args.rows = row_count;
     need(quire_step_begin(cache, &args));
     finish_step(0);
   }

@@ -16,6 +16,7 @@ struct Query {
   const float* q = nullptr;  // [head_dim_k], as the model made it
   std::uint32_t q_head = 0;  // index for slopes and sinks
   std::int32_t position = 0;
+  std::uint32_t row = 0;  // of a step with drafts
 };
 
 namespace detail {
@@ -34,11 +35,13 @@ QUIRE_HD inline void visit_logits(const HeadView& view,
   for (std::uint32_t i = 0; i < view.segment_count(); ++i) {
     const Segment s = view.segment(i);
     for (std::uint32_t t = 0; t < s.count; ++t) {
-      if (!rule.visible(query.position, s.position(t))) continue;
+      const std::int32_t stored = s.position(t);
+      const std::int32_t key = view.true_position(stored);
+      if (!view.row_sees(query.row, stored) || !rule.visible(query.position, key)) continue;
       decode_vector(s.layout->format.k, dim, as_const(k_slot(*s.layout, s.base, s.first + t)), k);
       float dot = constant;
       for (std::uint32_t d = 0; d < dim; ++d) dot += q[d] * k[d];
-      visit(s, t, rule.finish(rule.scale * dot, query.q_head, query.position, s.position(t)));
+      visit(s, t, rule.finish(rule.scale * dot, query.q_head, query.position, key));
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "quire/codec/page_layout.hpp"
 #include "quire/codec/transform.hpp"
 #include "quire/core/config.hpp"
+#include "quire/core/drafts.hpp"
 #include "quire/core/types.hpp"
 #include "quire/pages/page_table.hpp"
 #include "quire/pages/ring.hpp"
@@ -43,12 +44,15 @@ struct HeadView {
   std::uint8_t* ring_block = nullptr;
   RingShape shape;
   std::int32_t length = 0;  // tokens of the sequence
+  // In a step, rows 1 to `drafts` lie in the ring behind the new token, at position length - 1.
+  std::uint32_t drafts = 0;
+  const DraftTree* tree = nullptr;  // nullptr: each follows the one before
   HeadTransform k;
   HeadTransform v;
 
   QUIRE_HD std::uint32_t ring_runs() const {
-    RingRun runs[3];
-    return ring == nullptr ? 0 : shape.runs(length, runs);
+    RingRun runs[kMaxRingRuns];
+    return ring == nullptr ? 0 : shape.runs(length, drafts, runs);
   }
 
   QUIRE_HD std::uint32_t pages(std::uint32_t tier) const {
@@ -59,8 +63,8 @@ struct HeadView {
 
   // Segment i in the order ring, high, low.
   QUIRE_HD Segment segment(std::uint32_t i) const {
-    RingRun runs[3];
-    const std::uint32_t run_count = ring == nullptr ? 0 : shape.runs(length, runs);
+    RingRun runs[kMaxRingRuns];
+    const std::uint32_t run_count = ring == nullptr ? 0 : shape.runs(length, drafts, runs);
     Segment s;
     if (i < run_count) {
       s.layout = &ring->tokens;
@@ -84,6 +88,19 @@ struct HeadView {
       s.implied_position = static_cast<std::int32_t>(shape.sinks + s.first_index);
     }
     return s;
+  }
+
+  // Whether a query row may see what the ring holds at a position: tokens, and drafts before
+  // it.
+  QUIRE_HD bool row_sees(std::uint32_t query_row, std::int32_t stored) const {
+    if (tree == nullptr || stored < length) return true;
+    return tree->visible(query_row, static_cast<std::uint32_t>(stored - length + 1));
+  }
+
+  // Drafts lie in the order of their rows; branches of a tree share positions.
+  QUIRE_HD std::int32_t true_position(std::int32_t stored) const {
+    if (tree == nullptr || stored < length) return stored;
+    return length - 1 + tree->depth(static_cast<std::uint32_t>(stored - length + 1));
   }
 
   // Codes, scores and tiers of shared pages do not change.

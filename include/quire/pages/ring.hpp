@@ -19,12 +19,17 @@ struct RingRun {
   std::int32_t first_position = 0;
 };
 
+// Sinks, a window in two pieces, drafts: in the sinks' slots and in two pieces.
+inline constexpr std::uint32_t kMaxRingRuns = 6;
+
 // Which positions are in the ring and where. `cycle` slots behind the sinks are used in turn; it is
-// at least `window`, and the rest of it is room for drafts.
+// at least `window`, and the rest of it is room for drafts. Positions below `from` have left the
+// window for good: after a truncation it fills up again from there.
 struct RingShape {
   std::uint32_t sinks = 0;
   std::uint32_t window = 0;
   std::uint32_t cycle = 0;
+  std::int32_t from = 0;
 
   QUIRE_HD std::uint32_t slot(std::int32_t position) const {
     const auto p = static_cast<std::uint32_t>(position);
@@ -34,8 +39,9 @@ struct RingShape {
   // First position of the window when the sequence has `tokens` tokens.
   QUIRE_HD std::int32_t window_begin(std::int32_t tokens) const {
     const std::int32_t begin = tokens - static_cast<std::int32_t>(window);
-    const auto after_sinks = static_cast<std::int32_t>(sinks);
-    return begin > after_sinks ? begin : after_sinks;
+    const std::int32_t least =
+        from > static_cast<std::int32_t>(sinks) ? from : static_cast<std::int32_t>(sinks);
+    return begin > least ? begin : least;
   }
 
   QUIRE_HD bool holds(std::int32_t position, std::int32_t tokens) const {
@@ -49,17 +55,28 @@ struct RingShape {
     return count > 0 ? count : 0;
   }
 
-  // The runs that hold the ring of a sequence of `tokens` tokens; at most three.
-  QUIRE_HD std::uint32_t runs(std::int32_t tokens, RingRun* out) const {
+  // The runs that hold the ring of a sequence of `tokens` tokens, then those of `drafts` rows
+  // behind it; at most kMaxRingRuns. Drafts have runs of their own, so that they change no sum over
+  // tokens.
+  QUIRE_HD std::uint32_t runs(std::int32_t tokens, std::uint32_t drafts, RingRun* out) const {
     std::uint32_t count = 0;
     const auto all = static_cast<std::uint32_t>(tokens);
     const std::uint32_t in_sinks = all < sinks ? all : sinks;
     if (in_sinks > 0) out[count++] = {0, in_sinks, 0};
-    std::int32_t position = window_begin(tokens);
-    while (position < tokens) {
+    count = add_runs(window_begin(tokens), tokens, out, count);
+    return add_runs(tokens, tokens + static_cast<std::int32_t>(drafts), out, count);
+  }
+
+ private:
+  // Slots of positions [position, end) as runs behind out[0 .. count).
+  QUIRE_HD std::uint32_t add_runs(std::int32_t position,
+                                  std::int32_t end,
+                                  RingRun* out,
+                                  std::uint32_t count) const {
+    while (position < end) {
       const std::uint32_t first = slot(position);
-      const std::uint32_t room = sinks + cycle - first;
-      const auto left = static_cast<std::uint32_t>(tokens - position);
+      const std::uint32_t room = (first < sinks ? sinks : sinks + cycle) - first;
+      const auto left = static_cast<std::uint32_t>(end - position);
       const std::uint32_t length = left < room ? left : room;
       out[count++] = {first, length, position};
       position += static_cast<std::int32_t>(length);

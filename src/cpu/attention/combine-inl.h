@@ -57,7 +57,11 @@ inline void write_outputs(const TileWork& work, const PartResult& result) {
     const std::uint32_t row = c / call.group;
     const std::uint32_t q_head = work.q_head(c);
     float* acc = result.acc + c * dim;
-    const SoftmaxState state{result.max[c], result.sum[c]};
+    SoftmaxState state{result.max[c], result.sum[c]};
+    if (work.is_padding(c)) {
+      state = SoftmaxState{};
+      for (std::uint32_t d = 0; d < dim; ++d) acc[d] = 0.0f;
+    }
     const float lse = state.lse();
     float whole = lse;
     if (state.sum > 0.0f) {
@@ -140,7 +144,8 @@ inline void update_scores(const TileWork& work, const std::uint8_t* stage) {
       if (unit.statistic != Statistic::kNone) tile_increments(work, stage, count, increments);
       stage += work.plan.scored_columns * (4 + 2 * round_up(count, 2u));
       if (unit.statistic != Statistic::kNone && !frozen) {
-        for (std::uint32_t t = 0; t < count; ++t) scores[first + t] += increments[t];
+        for (std::uint32_t t = 0; t < count; ++t)
+          scores[first + t] += unit.score_weight * increments[t];
       }
       if (unit.track_lowest && s.tier != kRingTier && !frozen)
         track_lowest(unit, s, first, count, lowest[s.tier]);

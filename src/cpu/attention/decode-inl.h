@@ -36,8 +36,19 @@ struct TileWork {
   std::uint32_t q_head(std::uint32_t column) const {
     return unit.kv_head * call.group + column % call.group;
   }
+  std::uint32_t row(std::uint32_t column) const { return column / call.group; }
+  bool is_padding(std::uint32_t column) const { return unit.rows != 0 && row(column) >= unit.rows; }
   std::int32_t position(std::uint32_t column) const {
-    return unit.position + static_cast<std::int32_t>(column / call.group);
+    const bool branches = unit.view.tree != nullptr && row(column) <= unit.view.drafts;
+    return unit.position +
+           (branches ? unit.view.tree->depth(row(column)) : static_cast<std::int32_t>(row(column)));
+  }
+  // Every token of the segment is visible to the column, without a look at positions.
+  bool sees_all(std::uint32_t column, const Segment& s) const {
+    if (call.rule.sliding_window > 0) return false;
+    if (s.tier != kRingTier || unit.view.drafts == 0)
+      return position(column) >= unit.view.length - 1;
+    return unit.view.tree == nullptr && row(column) >= unit.view.drafts;
   }
 };
 
@@ -46,10 +57,12 @@ inline void prepare_queries(const TileWork& work) {
   const std::uint32_t dim = work.unit.view.tiers[0].head_dim_k;
   for (std::uint32_t c = 0; c < work.columns; ++c) {
     float* q = work.scratch.q + c * dim;
-    load_row(work.call.q,
-             work.call.q.offset(work.unit.sequence, c / work.call.group, work.q_head(c)),
-             dim,
-             q);
+    if (work.is_padding(c)) {
+      for (std::uint32_t d = 0; d < dim; ++d) q[d] = 0.0f;
+    } else {
+      load_row(
+          work.call.q, work.call.q.offset(work.unit.sequence, work.row(c), work.q_head(c)), dim, q);
+    }
     work.scratch.constants[c] = work.call.rule.scale * transform_query(work.unit.view.k, dim, q);
     scale_row(q, dim, work.call.rule.scale);
   }
@@ -113,13 +126,14 @@ inline void finish_logits(const TileWork& work,
                           std::uint32_t count,
                           std::uint32_t column) {
   const AttentionRule& rule = work.call.rule;
+  if (rule.is_plain() && work.sees_all(column, s)) return;
+  const HeadView& view = work.unit.view;
   const std::int32_t position = work.position(column);
-  const bool sees_all = rule.sliding_window <= 0 && position >= work.unit.view.length - 1;
-  if (rule.is_plain() && sees_all) return;
   float* logits = work.scratch.logits + column * kTileTokens;
   for (std::uint32_t t = 0; t < count; ++t) {
-    const std::int32_t key = s.position(first + t);
-    logits[t] = rule.visible(position, key)
+    const std::int32_t stored = s.position(first + t);
+    const std::int32_t key = view.true_position(stored);
+    logits[t] = view.row_sees(work.row(column), stored) && rule.visible(position, key)
                     ? rule.finish(logits[t], work.q_head(column), position, key)
                     : kMinusInfinity;
   }
