@@ -119,25 +119,26 @@ extern "C" quire_status quire_append(quire_cache* cache, const quire_append_args
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire_append_args a;
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
-    const quire::Group& g = cache->group;
     if (!cache->step.open)
       return quire::fail(quire::StatusCode::kBadState, "step", "quire_step_begin first");
-    if (a.layer >= g.layers) return quire::invalid("layer", "below layers", g.layers, a.layer);
-    if (cache->step.appended[a.layer] != 0) {
+    quire::CacheState* state = nullptr;
+    quire::LayerAppend call;
+    QUIRE_TRY(quire::find_layer(*cache, a.layer, state, call.layer));
+    const quire::Group& g = state->group;
+    quire::Step& step = state->step;
+    if (step.appended[call.layer] != 0) {
       return quire::fail(
           quire::StatusCode::kBadState, "layer", "append of a layer once per step", 0, a.layer);
     }
-    quire::LayerAppend call;
-    call.layer = a.layer;
-    call.batch = cache->step.batch;
-    QUIRE_TRY(quire::read_rows(a.k, "k", {cache->step.rows, g.kv_heads, g.dim_k}, call.k));
-    QUIRE_TRY(quire::read_rows(a.v, "v", {cache->step.rows, g.kv_heads, g.dim_v}, call.v));
-    QUIRE_TRY(quire::read_parallel(a.parallel, cache->max.threads, call.parallel));
-    QUIRE_TRY(quire::check_rows(*cache, call.k, g.dim_k, "k"));
-    QUIRE_TRY(quire::check_rows(*cache, call.v, g.dim_v, "v"));
-    quire::append_layer(*cache, call);
-    cache->step.appended[a.layer] = 1;
-    ++cache->step.layers_done;
+    call.batch = step.batch;
+    QUIRE_TRY(quire::read_rows(a.k, "k", {step.rows, g.kv_heads, g.dim_k}, call.k));
+    QUIRE_TRY(quire::read_rows(a.v, "v", {step.rows, g.kv_heads, g.dim_v}, call.v));
+    QUIRE_TRY(quire::read_parallel(a.parallel, state->max.threads, call.parallel));
+    QUIRE_TRY(quire::check_rows(*state, call.k, g.dim_k, "k"));
+    QUIRE_TRY(quire::check_rows(*state, call.v, g.dim_v, "v"));
+    quire::append_layer(*state, call);
+    step.appended[call.layer] = 1;
+    ++step.layers_done;
     return quire::ok_status();
   });
 }

@@ -179,7 +179,6 @@ struct QueryFields {
 
 Status read_query(const CacheState& cache, const QueryFields& in, QueryCall& call) {
   const Group& g = cache.group;
-  if (in.layer >= g.layers) return invalid("layer", "below layers", g.layers, in.layer);
   if (in.splits > cache.max.splits)
     return invalid("splits", "0, or up to max_splits", cache.max.splits, in.splits);
   if (in.lse_base_2 > 1) return invalid("lse_base_2", "0 or 1", 1, in.lse_base_2);
@@ -191,6 +190,8 @@ Status read_query(const CacheState& cache, const QueryFields& in, QueryCall& cal
   QUIRE_TRY(read_rows(in.q, "q", {in.rows, g.q_heads, g.dim_k}, call.q));
   QUIRE_TRY(read_rows(in.out, "out", {in.rows, g.q_heads, g.dim_v}, call.out));
   QUIRE_TRY(read_rule(in.rule, g.dim_k, g.q_heads, call.rule));
+  if (call.rule.sliding_window == 0)
+    call.rule.sliding_window = static_cast<std::int32_t>(g.sliding_window);
   return read_parallel(in.parallel, cache.max.threads, call.parallel);
 }
 
@@ -235,7 +236,10 @@ extern "C" quire_status quire_attention(quire_cache* cache, const quire_attentio
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
     if (!cache->step.open)
       return quire::fail(quire::StatusCode::kBadState, "step", "quire_step_begin first");
-    const std::uint32_t in_step = cache->step.rows;
+    quire::CacheState* state = nullptr;
+    std::uint32_t layer = 0;
+    QUIRE_TRY(quire::find_layer(*cache, a.layer, state, layer));
+    const std::uint32_t in_step = state->step.rows;
     const std::uint32_t rows = a.rows == 0 ? in_step : a.rows;
     if (rows > quire::kMaxDecodeRows)
       return quire::invalid("rows", "0 to 16", quire::kMaxDecodeRows, rows);
@@ -251,21 +255,21 @@ extern "C" quire_status quire_attention(quire_cache* cache, const quire_attentio
     quire::QueryCall call;
     call.score_rows = scored;
     QUIRE_TRY(quire::read_query(
-        *cache,
-        {a.layer, rows, a.splits, a.lse_base_2, a.q, a.out, a.lse, a.rule, a.parallel},
+        *state,
+        {layer, rows, a.splits, a.lse_base_2, a.q, a.out, a.lse, a.rule, a.parallel},
         call));
-    if (cache->step.appended[a.layer] == 0) {
+    if (state->step.appended[layer] == 0) {
       return quire::fail(
           quire::StatusCode::kBadState, "layer", "quire_append of the layer first", 0, a.layer);
     }
-    if (scored > 0 && cache->step.scored[a.layer] != 0) {
+    if (scored > 0 && state->step.scored[layer] != 0) {
       return quire::fail(quire::StatusCode::kBadState,
                          "layer",
                          "scores of a layer once per step (else QUIRE_NONE)",
                          0,
                          a.layer);
     }
-    return quire::attend_step(*cache, call);
+    return quire::attend_step(*state, call);
   });
 }
 
@@ -283,13 +287,16 @@ extern "C" quire_status quire_extend(quire_cache* cache, const quire_extend_args
                             quire::kMaxPosition,
                             static_cast<std::uint64_t>(last));
     }
+    quire::CacheState* state = nullptr;
+    std::uint32_t layer = 0;
+    QUIRE_TRY(quire::find_layer(*cache, a.layer, state, layer));
     quire::QueryCall call;
     QUIRE_TRY(quire::read_query(
-        *cache,
-        {a.layer, a.rows, a.splits, a.lse_base_2, a.q, a.out, a.lse, a.rule, a.parallel},
+        *state,
+        {layer, a.rows, a.splits, a.lse_base_2, a.q, a.out, a.lse, a.rule, a.parallel},
         call));
-    const std::int64_t bad = cache->backend->find_bad_value(
-        call.q, 1, a.rows, cache->group.q_heads, cache->group.dim_k, quire::kMaxQuery);
+    const std::int64_t bad = state->backend->find_bad_value(
+        call.q, 1, a.rows, state->group.q_heads, state->group.dim_k, quire::kMaxQuery);
     if (bad >= 0) {
       return quire::fail(quire::StatusCode::kBadValue,
                          "q",
@@ -297,7 +304,7 @@ extern "C" quire_status quire_extend(quire_cache* cache, const quire_extend_args
                          0,
                          static_cast<std::uint64_t>(bad));
     }
-    quire::extend(*cache, a.slot, a.first_position, call);
+    quire::extend(*state, a.slot, a.first_position, call);
     return quire::ok_status();
   });
 }

@@ -32,6 +32,7 @@ struct Group {
   std::uint32_t window = 0;
   std::uint32_t max_draft = 0;
   std::uint32_t seed = 0;
+  std::uint32_t sliding_window = 0;  // 0: none
   PageLayout layout;
   RingLayout ring;
   std::int64_t page_stride = 0;
@@ -134,9 +135,13 @@ struct Step {
   std::uint64_t replay_count = 0;
 };
 
+inline constexpr std::uint32_t kMaxLayerGroups = 8;
+
+// One layer group of a cache: its pool, tables and rings, and its part of every sequence.
 struct CacheState {
   Group group;
   Maxima max;
+  std::uint32_t* layer_ids = nullptr;  // [layers] as calls name them
   const Backend* backend = nullptr;
   FreeList free_pages;
   std::uint32_t* page_holders = nullptr;  // [pages] rows that hold a page; nullptr without sharing
@@ -221,15 +226,6 @@ constexpr std::uint32_t state_bit(SeqState state) {
   return 1u << static_cast<std::uint32_t>(state);
 }
 
-// Resolves and checks a description; fills group and maxima.
-Status resolve(const quire_cache_desc& desc, Group& group, Maxima& max);
-
-// Bytes of the regions, in closed form.
-void region_sizes(const Group& group,
-                  const Maxima& max,
-                  const Backend& backend,
-                  quire_cache_sizes* sizes);
-
 // Bytes of workspace that the largest call needs.
 std::uint64_t workspace_bytes(const Group& group, const Maxima& max, const Backend& backend);
 
@@ -240,4 +236,52 @@ AttentionShape attention_shape(const Group& group, const Maxima& max);
 
 }  // namespace quire
 
-struct quire_cache : quire::CacheState {};
+// Where a layer is.
+struct quire_layer_place {
+  std::uint32_t group;
+  std::uint32_t layer;
+};
+
+// A cache is its first layer group, and the others: sequences have the same slot and state in all.
+struct quire_cache : quire::CacheState {
+  std::uint32_t group_count = 1;
+  quire::CacheState* others = nullptr;  // [group_count - 1]
+  std::uint32_t layer_count = 0;
+  quire_layer_place* layers = nullptr;  // [layer_count] by the number that calls use
+
+  quire::CacheState& at(std::uint32_t group_index) {
+    if (group_index == 0) return *this;
+    return others[group_index - 1];
+  }
+  const quire::CacheState& at(std::uint32_t group_index) const {
+    if (group_index == 0) return *this;
+    return others[group_index - 1];
+  }
+};
+
+namespace quire {
+
+// A layer by the number that a call names.
+template <class CacheT, class StateT>
+Status find_layer(CacheT& cache, std::uint32_t number, StateT*& state, std::uint32_t& layer) {
+  if (number >= cache.layer_count)
+    return invalid("layer", "below layers (of all groups)", cache.layer_count, number);
+  const quire_layer_place place = cache.layers[number];
+  state = &cache.at(place.group);
+  layer = place.layer;
+  return ok_status();
+}
+
+// Every layer group in turn, until one fails: check all before the first is changed.
+template <class CacheT, class FunctionT>
+Status try_groups(CacheT& cache, FunctionT&& function) {
+  for (std::uint32_t i = 0; i < cache.group_count; ++i) QUIRE_TRY(function(cache.at(i)));
+  return ok_status();
+}
+
+template <class CacheT, class FunctionT>
+void for_groups(CacheT& cache, FunctionT&& function) {
+  for (std::uint32_t i = 0; i < cache.group_count; ++i) function(cache.at(i));
+}
+
+}  // namespace quire

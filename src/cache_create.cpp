@@ -1,4 +1,6 @@
 // Description to sizes to cache: the only place that knows how the regions are divided.
+#include <algorithm>
+#include <bitset>
 #include <new>
 
 #include "src/args.hpp"
@@ -39,9 +41,7 @@ Status resolve_ring(const quire_group_desc& desc, Group& group) {
   return ok_status();
 }
 
-Status resolve_group(const quire_group_desc* in, Group& group) {
-  quire_group_desc desc;
-  QUIRE_TRY(read_args(in, "groups", 0, desc));
+Status resolve_group(const quire_group_desc& desc, Group& group) {
   const quire_layout_desc& layout = desc.layout;
   QUIRE_TRY(check_embedded(layout));
   if (desc.layers < 1 || desc.layers > 1024)
@@ -59,6 +59,9 @@ Status resolve_group(const quire_group_desc* in, Group& group) {
   group.dim_k = layout.head_dim_k;
   group.dim_v = layout.head_dim_v;
   group.seed = desc.transform_seed;
+  if (desc.sliding_window > static_cast<std::uint32_t>(kMaxPosition))
+    return invalid("sliding_window", "0 to 16777215", kMaxPosition, desc.sliding_window);
+  group.sliding_window = desc.sliding_window;
   PageLayoutSpec spec;
   QUIRE_TRY(to_layout_spec(layout, spec));
   const Expected<PageLayout> made = page_layout(spec);
@@ -149,44 +152,24 @@ Status check_region(const RegionCheck& region) {
               region.given);
 }
 
-}  // namespace
-
-Status resolve(const quire_cache_desc& desc, Group& group, Maxima& max) {
-  if (desc.group_count != 1) {
-    return fail(StatusCode::kUnsupported,
-                "group_count",
-                "1: several layer groups are not in this version",
-                1,
-                desc.group_count);
-  }
-  QUIRE_TRY(resolve_group(desc.groups, group));
-  if (desc.max_sequences < 1 || desc.max_sequences > 65536) {
-    return invalid("max_sequences", "1 to 65536", 65536, desc.max_sequences);
-  }
-  if (desc.max_batch > desc.max_sequences) {
-    return invalid("max_batch", "0, or up to max_sequences", desc.max_sequences, desc.max_batch);
-  }
-  if (desc.max_tokens < 1 || desc.max_tokens > static_cast<std::uint32_t>(kMaxPosition)) {
-    return invalid("max_tokens", "1 to 16777215", kMaxPosition, desc.max_tokens);
-  }
-  if (desc.pages < 1 || desc.pages > 0x7fffffffu)
-    return invalid("pages", "1 to 2^31 - 1", 1, desc.pages);
+Status resolve_maxima(const quire_cache_desc& desc,
+                      std::uint64_t pages,
+                      const Group& group,
+                      Maxima& max) {
+  if (pages < 1 || pages > 0x7fffffffu) return invalid("pages", "1 to 2^31 - 1", 1, pages);
   const auto most = std::uint64_t{1} << 62;  // bytes of all pages
-  if (static_cast<std::uint64_t>(group.page_stride) > most / desc.pages) {
+  if (static_cast<std::uint64_t>(group.page_stride) > most / pages) {
     return invalid("page_stride",
                    "0, or a multiple of 64 not below page_bytes, all pages within 2^62 bytes",
                    group.layout.page_bytes,
                    static_cast<std::uint64_t>(group.page_stride));
   }
-  if (desc.threads > 1024) return invalid("threads", "0 to 1024", 1024, desc.threads);
-  if (desc.max_splits > kMaxSplits)
-    return invalid("max_splits", "0 to 64", kMaxSplits, desc.max_splits);
   max.sequences = desc.max_sequences;
   max.batch = desc.max_batch == 0 ? desc.max_sequences : desc.max_batch;
   max.tokens = desc.max_tokens;
   max.threads = desc.threads == 0 ? 1 : desc.threads;
   max.splits = desc.max_splits == 0 ? 1 : desc.max_splits;
-  max.pages = desc.pages;
+  max.pages = pages;
   max.saturate = (desc.flags & QUIRE_CACHE_SATURATE) != 0;
   max.sharing = (desc.flags & QUIRE_CACHE_SHARING) != 0;
   // A full sequence in every tier: a cadence step takes pages of the low tier before it returns
@@ -204,24 +187,154 @@ Status resolve(const quire_cache_desc& desc, Group& group, Maxima& max) {
   return ok_status();
 }
 
-void region_sizes(const Group& group,
-                  const Maxima& max,
-                  const Backend& backend,
-                  quire_cache_sizes* sizes) {
+Status check_limits(const quire_cache_desc& desc) {
+  if (desc.group_count < 1 || desc.group_count > kMaxLayerGroups)
+    return invalid("group_count", "1 to 8", kMaxLayerGroups, desc.group_count);
+  if (desc.groups == nullptr) return invalid("groups", "not NULL");
+  if (desc.max_sequences < 1 || desc.max_sequences > 65536) {
+    return invalid("max_sequences", "1 to 65536", 65536, desc.max_sequences);
+  }
+  if (desc.max_batch > desc.max_sequences) {
+    return invalid("max_batch", "0, or up to max_sequences", desc.max_sequences, desc.max_batch);
+  }
+  if (desc.max_tokens < 1 || desc.max_tokens > static_cast<std::uint32_t>(kMaxPosition)) {
+    return invalid("max_tokens", "1 to 16777215", kMaxPosition, desc.max_tokens);
+  }
+  if (desc.threads > 1024) return invalid("threads", "0 to 1024", 1024, desc.threads);
+  if (desc.max_splits > kMaxSplits)
+    return invalid("max_splits", "0 to 64", kMaxSplits, desc.max_splits);
+  return ok_status();
+}
+
+// A cache before it has memory.
+struct CacheShape {
+  std::uint32_t count = 0;
+  std::uint32_t layers = 0;
+  Group group[kMaxLayerGroups];
+  Maxima max[kMaxLayerGroups];
+  const std::uint32_t* layer_ids[kMaxLayerGroups] = {};  // of the caller
+
+  // The number of a layer in calls.
+  std::uint32_t layer_id(std::uint32_t index, std::uint32_t layer) const {
+    if (layer_ids[index] != nullptr) return layer_ids[index][layer];
+    for (std::uint32_t g = 0; g < index; ++g) layer += group[g].layers;
+    return layer;
+  }
+};
+
+Status check_layer_ids(const CacheShape& shape) {
+  std::bitset<kMaxLayerGroups * 1024> taken;
+  for (std::uint32_t g = 0; g < shape.count; ++g) {
+    for (std::uint32_t layer = 0; layer < shape.group[g].layers; ++layer) {
+      const std::uint32_t id = shape.layer_id(g, layer);
+      if (id >= shape.layers || taken[id])
+        return invalid(
+            "layer_ids", "each of 0 to the layers of all groups, once", shape.layers, id);
+      taken[id] = true;
+    }
+  }
+  return ok_status();
+}
+
+// Resolves and checks a description.
+Status resolve(const quire_cache_desc& desc, CacheShape& shape) {
+  QUIRE_TRY(check_limits(desc));
+  const auto* at = reinterpret_cast<const unsigned char*>(desc.groups);
+  for (; shape.count < desc.group_count; ++shape.count) {
+    quire_group_desc group;
+    QUIRE_TRY(read_args(reinterpret_cast<const quire_group_desc*>(at), "groups", 0, group));
+    QUIRE_TRY(resolve_group(group, shape.group[shape.count]));
+    QUIRE_TRY(resolve_maxima(desc,
+                             group.pages == 0 ? desc.pages : group.pages,
+                             shape.group[shape.count],
+                             shape.max[shape.count]));
+    shape.layer_ids[shape.count] = group.layer_ids;
+    shape.layers += group.layers;
+    at += group.struct_size;
+  }
+  return check_layer_ids(shape);
+}
+
+std::uint64_t pool_bytes(const Group& group, const Maxima& max) {
+  return (max.pages - 1) * static_cast<std::uint64_t>(group.page_stride) + group.layout.page_bytes;
+}
+
+std::uint64_t aligned(std::uint64_t bytes) { return round_up(bytes, std::uint64_t{kRegionAlign}); }
+
+// Host memory of the cache itself and of all groups, tables of all groups, in one order.
+quire_cache* carve_cache(const CacheShape& shape, Carver& carver) {
+  auto* cache = carver.host.take<quire_cache>(1);
+  auto* others = carver.host.take<CacheState>(shape.count - 1);
+  auto* layers = carver.host.take<quire_layer_place>(shape.layers);
+  if (cache != nullptr) {
+    cache = new (cache) quire_cache();
+    cache->group_count = shape.count;
+    cache->layer_count = shape.layers;
+    cache->others = others;
+    cache->layers = layers;
+    for (std::uint32_t g = 1; g < shape.count; ++g) new (&others[g - 1]) CacheState();
+  }
+  for (std::uint32_t g = 0; g < shape.count; ++g) {
+    CacheState* state = cache == nullptr ? nullptr : &cache->at(g);
+    auto* ids = carver.host.take<std::uint32_t>(shape.group[g].layers);
+    carve(shape.group[g], shape.max[g], carver, state);
+    if (state == nullptr) continue;
+    state->layer_ids = ids;
+    for (std::uint32_t layer = 0; layer < shape.group[g].layers; ++layer) {
+      ids[layer] = shape.layer_id(g, layer);
+      layers[ids[layer]] = {g, layer};
+    }
+  }
+  return cache;
+}
+
+// Bytes of the regions, in closed form.
+void region_sizes(const CacheShape& shape, const Backend& backend, quire_cache_sizes* sizes) {
   Carver carver{Arena(Workspace{}), Arena(Workspace{})};
-  carver.host.take<quire_cache>(1);
-  carve(group, max, carver, nullptr);
+  carve_cache(shape, carver);
   sizes->alignment = kRegionAlign;
   sizes->host = carver.host.used();
   sizes->tables = carver.tables.used();
-  sizes->pages =
-      (max.pages - 1) * static_cast<std::uint64_t>(group.page_stride) + group.layout.page_bytes;
-  sizes->rings = max.rows(group) * group.ring.bytes;
-  sizes->workspace = workspace_bytes(group, max, backend);
-  sizes->page_bytes = group.layout.page_bytes;
-  sizes->ring_block_bytes = group.ring.bytes;
+  sizes->pages = sizes->rings = sizes->workspace = 0;
+  for (std::uint32_t g = 0; g < shape.count; ++g) {
+    const Group& group = shape.group[g];
+    sizes->pages = aligned(sizes->pages) + pool_bytes(group, shape.max[g]);
+    sizes->rings = aligned(sizes->rings) + shape.max[g].rows(group) * group.ring.bytes;
+    sizes->workspace = std::max(sizes->workspace, workspace_bytes(group, shape.max[g], backend));
+  }
+  sizes->page_bytes = shape.group[0].layout.page_bytes;
+  sizes->ring_block_bytes = shape.group[0].ring.bytes;
 }
 
+Status check_memory(const quire_cache_memory& m, const quire_cache_sizes& sizes) {
+  QUIRE_TRY(check_region({"host", m.host, m.host_bytes, sizes.host}));
+  QUIRE_TRY(check_region({"pages", m.pages, m.pages_bytes, sizes.pages}));
+  QUIRE_TRY(check_region({"rings", m.rings, m.rings_bytes, sizes.rings}));
+  QUIRE_TRY(check_region({"tables", m.tables, m.tables_bytes, sizes.tables}));
+  return check_region({"workspace", m.workspace, m.workspace_bytes, sizes.workspace});
+}
+
+quire_cache* build(const CacheShape& shape, const quire_cache_memory& m) {
+  Carver carver{Arena({static_cast<std::uint8_t*>(m.host), m.host_bytes}),
+                Arena({static_cast<std::uint8_t*>(m.tables), m.tables_bytes})};
+  quire_cache* cache = carve_cache(shape, carver);
+  auto* pages = static_cast<std::uint8_t*>(m.pages);
+  auto* rings = static_cast<std::uint8_t*>(m.rings);
+  for (std::uint32_t g = 0; g < shape.count; ++g) {
+    CacheState& state = cache->at(g);
+    state.group = shape.group[g];
+    state.max = shape.max[g];
+    state.backend = &cpu_backend();
+    state.rings = rings;
+    state.space = {pages, state.group.page_stride, 0};
+    state.workspace = {static_cast<std::uint8_t*>(m.workspace), m.workspace_bytes};
+    pages += aligned(pool_bytes(state.group, state.max));
+    rings += aligned(state.max.rows(state.group) * state.group.ring.bytes);
+  }
+  return cache;
+}
+
+}  // namespace
 }  // namespace quire
 
 using quire::Status;
@@ -233,10 +346,9 @@ extern "C" quire_status quire_cache_sizes_get(const quire_cache_desc* desc,
     QUIRE_TRY(quire::read_args(desc, "desc", QUIRE_CACHE_SATURATE | QUIRE_CACHE_SHARING, d));
     quire_cache_sizes out;
     QUIRE_TRY(quire::read_args<quire_cache_sizes>(sizes, "sizes", 0xffffffffu, out));
-    quire::Group group;
-    quire::Maxima max;
-    QUIRE_TRY(quire::resolve(d, group, max));
-    quire::region_sizes(group, max, quire::cpu_backend(), &out);
+    quire::CacheShape shape;
+    QUIRE_TRY(quire::resolve(d, shape));
+    quire::region_sizes(shape, quire::cpu_backend(), &out);
     *sizes = out;
     return quire::ok_status();
   });
@@ -251,31 +363,18 @@ extern "C" quire_status quire_cache_create(const quire_cache_desc* desc,
     quire_cache_memory m;
     QUIRE_TRY(quire::read_args(memory, "memory", 0, m));
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
-    quire::Group group;
-    quire::Maxima max;
-    QUIRE_TRY(quire::resolve(d, group, max));
+    quire::CacheShape shape;
+    QUIRE_TRY(quire::resolve(d, shape));
     quire_cache_sizes sizes = QUIRE_CACHE_SIZES_INIT;
-    quire::region_sizes(group, max, quire::cpu_backend(), &sizes);
-    QUIRE_TRY(quire::check_region({"host", m.host, m.host_bytes, sizes.host}));
-    QUIRE_TRY(quire::check_region({"pages", m.pages, m.pages_bytes, sizes.pages}));
-    QUIRE_TRY(quire::check_region({"rings", m.rings, m.rings_bytes, sizes.rings}));
-    QUIRE_TRY(quire::check_region({"tables", m.tables, m.tables_bytes, sizes.tables}));
-    QUIRE_TRY(quire::check_region({"workspace", m.workspace, m.workspace_bytes, sizes.workspace}));
-    quire::Carver carver{quire::Arena({static_cast<std::uint8_t*>(m.host), m.host_bytes}),
-                         quire::Arena({static_cast<std::uint8_t*>(m.tables), m.tables_bytes})};
-    auto* made = new (carver.host.take<quire_cache>(1)) quire_cache();
-    made->group = group;
-    made->max = max;
-    made->backend = &quire::cpu_backend();
-    made->rings = static_cast<std::uint8_t*>(m.rings);
-    made->space = {static_cast<std::uint8_t*>(m.pages), group.page_stride, 0};
-    made->workspace = {static_cast<std::uint8_t*>(m.workspace), m.workspace_bytes};
-    quire::carve(group, max, carver, made);
-    *cache = made;
+    quire::region_sizes(shape, quire::cpu_backend(), &sizes);
+    QUIRE_TRY(quire::check_memory(m, sizes));
+    *cache = quire::build(shape, m);
     return quire::ok_status();
   });
 }
 
 extern "C" void quire_cache_destroy(quire_cache* cache) {
-  if (cache != nullptr) cache->~quire_cache();
+  if (cache == nullptr) return;
+  for (std::uint32_t g = 1; g < cache->group_count; ++g) cache->others[g - 1].~CacheState();
+  cache->~quire_cache();
 }

@@ -113,7 +113,7 @@ Status check_accepted(const CacheState& cache, const AcceptedRows& accepted) {
   return ok_status();
 }
 
-Status check_accept(const CacheState& cache, const AcceptCall& call) {
+Status check_accept(const quire_cache& cache, const AcceptCall& call) {
   if (cache.step.open)
     return fail(StatusCode::kBadState, "step", "quire_step_end of the open step first");
   if (call.batch < 1 || call.batch > cache.max.batch)
@@ -211,7 +211,10 @@ extern "C" quire_status quire_accept(quire_cache* cache, const quire_accept_args
     QUIRE_TRY(quire::read_parallel(a.parallel, cache->max.threads, call.parallel));
     QUIRE_TRY(quire::check_accept(*cache, call));
     for (std::uint32_t i = 0; i < call.batch; ++i) {
-      if (call.slots[i] != -1) quire::accept(*cache, call.at(i), call.parallel);
+      if (call.slots[i] == -1) continue;
+      quire::for_groups(*cache, [&](quire::CacheState& group) {
+        quire::accept(group, call.at(i), call.parallel);
+      });
     }
     return quire::ok_status();
   });

@@ -8,10 +8,13 @@ namespace quire {
 namespace {
 
 // The checks of quire_attention that need no data.
-Status check_attention(const CacheState& cache, const quire_attention_args& a) {
+Status check_attention(const quire_cache& all,
+                       const CacheState& cache,
+                       const quire_attention_args& a) {
   const std::uint32_t rows = a.rows == 0 ? 1 : a.rows;
-  if (a.layer >= cache.group.layers)
-    return invalid("layer", "below layers", cache.group.layers, a.layer);
+  const CacheState* found = nullptr;
+  std::uint32_t layer = 0;
+  QUIRE_TRY(find_layer(all, a.layer, found, layer));
   if (rows > kMaxDecodeRows)
     return invalid("rows", "0 to 16; more rows by quire_extend", kMaxDecodeRows, rows);
   if (a.splits > cache.max.splits)
@@ -32,8 +35,10 @@ Status check_attention(const CacheState& cache, const quire_attention_args& a) {
   return read_rule(a.rule, cache.group.dim_k, cache.group.q_heads, rule);
 }
 
-void explain(const CacheState& cache, const quire_attention_args& a, quire_explain_report& out) {
-  const Status status = check_attention(cache, a);
+// A layer that is not there is answered for by the first group.
+void explain(const quire_cache& all, const quire_attention_args& a, quire_explain_report& out) {
+  const CacheState& cache = a.layer < all.layer_count ? all.at(all.layers[a.layer].group) : all;
+  const Status status = check_attention(all, cache, a);
   out.supported = status.ok() ? 1 : 0;
   std::snprintf(out.kernel,
                 sizeof(out.kernel),

@@ -74,7 +74,7 @@ Status fork(CacheState& cache, const ForkRequest& request, std::int32_t* slot) {
   }
   QUIRE_TRY(find_slot(cache, request.parent, state_bit(SeqState::kOpen), "slot"));
   const Policy& policy = cache.slots[request.parent].policy;
-  QUIRE_TRY(check_thresholds(cache.group, policy, request.thresholds, request.threshold_count));
+  QUIRE_TRY(check_thresholds(cache, policy, {request.thresholds, request.threshold_count}));
   std::int32_t child = 0;
   QUIRE_TRY(find_free_slot(cache, &child));
   QUIRE_TRY(cache.reserve(open_pages(cache, request.parent)));
@@ -83,7 +83,7 @@ Status fork(CacheState& cache, const ForkRequest& request, std::int32_t* slot) {
     for (std::uint32_t t = 0; t < cache.group.layout.tier_count; ++t)
       fork_tier(cache, request, child, head, t);
   }
-  set_thresholds(cache, child, request.thresholds, request.threshold_count);
+  set_thresholds(cache, child, {request.thresholds, request.threshold_count});
   cache.counters.sequences.fetch_add(1, std::memory_order_relaxed);
   *slot = child;
   return ok_status();
@@ -100,6 +100,7 @@ extern "C" quire_status quire_seq_fork(quire_cache* cache,
     quire_seq_fork_args a;
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
     if (slot == nullptr) return quire::invalid("slot", "not NULL");
+    QUIRE_TRY(quire::check_threshold_layers(*cache, {a.thresholds, a.threshold_count}));
     return quire::fork(*cache, {a.slot, a.thresholds, a.threshold_count}, slot);
   });
 }

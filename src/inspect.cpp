@@ -27,81 +27,98 @@ std::uint64_t sequence_ring_bytes(const Group& g) {
   return g.heads() * (g.ring.bytes - g.ring.offset_bytes);
 }
 
-void fill_stats(const CacheState& cache, quire_stats& out) {
+// Adds one layer group.
+void add_stats(const CacheState& cache, quire_stats& out) {
   const auto get = [](const std::atomic<std::uint64_t>& x) {
     return x.load(std::memory_order_relaxed);
   };
   const Counters& c = cache.counters;
   const Group& g = cache.group;
   const std::uint64_t sequences = get(c.sequences);
+  const std::uint64_t live = get(c.live_pages);
   const std::uint64_t tokens[kMaxTiers] = {get(c.tier_tokens[0]), get(c.tier_tokens[1])};
-  out.sequences = static_cast<std::uint32_t>(sequences);
-  out.pages = cache.max.pages;
-  out.live_pages = get(c.live_pages);
-  out.promised_pages = get(c.promised);
-  out.record_bytes = record_bytes(g, tokens);
-  out.page_bytes = out.live_pages * g.layout.page_bytes;
-  out.ring_bytes = sequences * sequence_ring_bytes(g);
-  out.offset_bytes = sequences * g.heads() * g.ring.offset_bytes;
-  out.table_bytes = sequences * row_bytes(cache) + get(c.chunks) * kChunkBytes;
-  out.free_bytes =
-      (cache.max.pages - std::min(out.live_pages, cache.max.pages)) * g.layout.page_bytes;
-  out.workspace_bytes = workspace_bytes(g, cache.max, *cache.backend);
+  out.pages += cache.max.pages;
+  out.live_pages += live;
+  out.promised_pages += get(c.promised);
+  out.record_bytes += record_bytes(g, tokens);
+  out.page_bytes += live * g.layout.page_bytes;
+  out.ring_bytes += sequences * sequence_ring_bytes(g);
+  out.offset_bytes += sequences * g.heads() * g.ring.offset_bytes;
+  out.table_bytes += sequences * row_bytes(cache) + get(c.chunks) * kChunkBytes;
+  out.free_bytes += (cache.max.pages - std::min(live, cache.max.pages)) * g.layout.page_bytes;
+  out.workspace_bytes =
+      std::max(out.workspace_bytes, workspace_bytes(g, cache.max, *cache.backend));
+  out.tokens_dropped += get(c.dropped);
+  out.tokens_demoted += get(c.demoted);
+  out.values_saturated += get(c.saturated);
+  out.shortages += get(c.shortages);
+  out.shared_pages += get(c.shared_pages);
+}
+
+quire_stats stats_of(const quire_cache& cache) {
+  quire_stats out = QUIRE_STATS_INIT;
+  for_groups(cache, [&](const CacheState& group) { add_stats(group, out); });
+  const std::atomic<std::uint64_t>& sequences = cache.counters.sequences;
+  out.sequences = static_cast<std::uint32_t>(sequences.load(std::memory_order_relaxed));
+  out.steps = cache.counters.steps.load(std::memory_order_relaxed);
   out.fragmentation = out.page_bytes == 0 ? 0.0
                                           : 1.0 - static_cast<double>(out.record_bytes) /
                                                       static_cast<double>(out.page_bytes);
-  out.tokens_dropped = get(c.dropped);
-  out.tokens_demoted = get(c.demoted);
-  out.values_saturated = get(c.saturated);
-  out.shortages = get(c.shortages);
-  out.steps = get(c.steps);
-  out.shared_pages = get(c.shared_pages);
+  return out;
 }
 
-void fill_info(const CacheState& cache, std::int32_t slot, quire_seq_info& out) {
+void add_info(const CacheState& cache, std::int32_t slot, quire_seq_info& out) {
   const Slot& s = cache.slots[slot];
   const Group& g = cache.group;
   const auto tokens = static_cast<std::uint64_t>(s.tokens);
-  out.state = static_cast<std::uint32_t>(s.state);
-  out.tokens = static_cast<std::uint32_t>(s.tokens);
-  out.high_tokens = s.tier_tokens[0];
-  out.low_tokens = s.tier_tokens[1];
-  out.ring_tokens = (tokens - static_cast<std::uint64_t>(s.shape.outside(s.tokens))) * g.heads();
-  out.live_pages = s.live_pages;
-  out.record_bytes = record_bytes(g, s.tier_tokens);
-  out.page_bytes = s.live_pages * g.layout.page_bytes;
-  out.ring_bytes = sequence_ring_bytes(g);
-  out.offset_bytes = g.heads() * g.ring.offset_bytes;
-  out.table_bytes = row_bytes(cache) + s.chunks * kChunkBytes;
-  out.total_bytes = out.page_bytes + out.ring_bytes + out.offset_bytes + out.table_bytes;
-  out.fp16_bytes = 2 * (std::uint64_t{g.dim_k} + g.dim_v) * tokens * g.heads();
+  out.high_tokens += s.tier_tokens[0];
+  out.low_tokens += s.tier_tokens[1];
+  out.ring_tokens += (tokens - static_cast<std::uint64_t>(s.shape.outside(s.tokens))) * g.heads();
+  out.live_pages += s.live_pages;
+  out.record_bytes += record_bytes(g, s.tier_tokens);
+  out.page_bytes += s.live_pages * g.layout.page_bytes;
+  out.ring_bytes += sequence_ring_bytes(g);
+  out.offset_bytes += g.heads() * g.ring.offset_bytes;
+  out.table_bytes += row_bytes(cache) + s.chunks * kChunkBytes;
+  out.fp16_bytes += 2 * (std::uint64_t{g.dim_k} + g.dim_v) * tokens * g.heads();
 }
 
-// Checks the three coordinates of one head.
-Status find_head(const CacheState& cache,
-                 std::int32_t slot,
-                 std::uint32_t layer,
-                 std::uint32_t head) {
+quire_seq_info info_of(const quire_cache& cache, std::int32_t slot) {
+  quire_seq_info out = QUIRE_SEQ_INFO_INIT;
+  for_groups(cache, [&](const CacheState& group) { add_info(group, slot, out); });
+  out.state = static_cast<std::uint32_t>(cache.slots[slot].state);
+  out.tokens = static_cast<std::uint32_t>(cache.slots[slot].tokens);
+  out.total_bytes = out.page_bytes + out.ring_bytes + out.offset_bytes + out.table_bytes;
+  return out;
+}
+
+// One head of one layer group.
+struct HeadPlace {
+  const CacheState* state = nullptr;
+  std::int32_t slot = 0;
+  std::uint32_t layer = 0;
+  std::uint32_t head = 0;
+};
+
+// Checks the three coordinates of one head; out.slot and out.head are set.
+Status find_head(const quire_cache& cache, std::uint32_t layer, HeadPlace& out) {
   constexpr std::uint32_t kReadable = state_bit(SeqState::kOpen) | state_bit(SeqState::kPrefill) |
                                       state_bit(SeqState::kStep) | state_bit(SeqState::kDraft);
-  QUIRE_TRY(find_slot(cache, slot, kReadable, "slot"));
-  if (layer >= cache.group.layers)
-    return invalid("layer", "below layers", cache.group.layers, layer);
-  if (head >= cache.group.kv_heads)
-    return invalid("head", "below kv_heads", cache.group.kv_heads, head);
+  QUIRE_TRY(find_slot(cache, out.slot, kReadable, "slot"));
+  QUIRE_TRY(find_layer(cache, layer, out.state, out.layer));
+  const std::uint32_t heads = out.state->group.kv_heads;
+  if (out.head >= heads) return invalid("head", "below kv_heads", heads, out.head);
   return ok_status();
 }
 
 // What a head holds now: during a step of which this layer was appended, the new token as well.
-HeadView current_view(const CacheState& cache,
-                      std::int32_t slot,
-                      std::uint32_t layer,
-                      std::uint32_t head) {
-  const Slot& s = cache.slots[slot];
+HeadView current_view(const HeadPlace& at) {
+  const CacheState& cache = *at.state;
+  const Slot& s = cache.slots[at.slot];
   std::int32_t length = s.tokens;
-  if (s.state == SeqState::kStep && cache.step.appended[layer] != 0) ++length;
-  if (s.state == SeqState::kPrefill) length = layer < s.next_layer ? s.prompt_tokens : 0;
-  return cache.view(slot, layer, head, length);
+  if (s.state == SeqState::kStep && cache.step.appended[at.layer] != 0) ++length;
+  if (s.state == SeqState::kPrefill) length = at.layer < s.next_layer ? s.prompt_tokens : 0;
+  return cache.view(at.slot, at.layer, at.head, length);
 }
 
 template <class VisitorT>
@@ -175,6 +192,34 @@ std::uint64_t headroom(const CacheState& cache, std::int32_t slot, std::uint32_t
   return pages;
 }
 
+struct Headroom {
+  std::uint64_t needed = 0;
+  std::uint64_t available = 0;
+
+  // Whether this pool will be short before the other one is.
+  bool tighter_than(const Headroom& other) const {
+    return available + other.needed < other.available + needed;
+  }
+};
+
+// Of the layer groups that whose pool will be short first.
+Headroom tightest_headroom(const quire_cache& cache,
+                           const std::int32_t* slots,
+                           std::uint32_t count,
+                           std::uint32_t rows) {
+  Headroom tightest;
+  for (std::uint32_t g = 0; g < cache.group_count; ++g) {
+    const CacheState& group = cache.at(g);
+    const std::uint64_t free = group.free_pages.free_count();
+    Headroom mine;
+    mine.available = free > group.credit ? free - group.credit : 0;
+    for (std::uint32_t i = 0; i < count; ++i)
+      if (slots[i] != -1) mine.needed += headroom(group, slots[i], rows);
+    if (g == 0 || mine.tighter_than(tightest)) tightest = mine;
+  }
+  return tightest;
+}
+
 }  // namespace
 
 std::uint64_t prefill_workspace(const Group& group, const Maxima& max, const Backend& backend);
@@ -197,7 +242,9 @@ extern "C" quire_status quire_stats_get(const quire_cache* cache,
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire_stats out;
     QUIRE_TRY(quire::read_args<quire_stats>(stats, "stats", 0xffffffffu, out));
-    quire::fill_stats(*cache, out);
+    const std::uint32_t size = out.struct_size;
+    out = quire::stats_of(*cache);
+    out.struct_size = size;
     *stats = out;
     return quire::ok_status();
   });
@@ -212,7 +259,9 @@ extern "C" quire_status quire_seq_info_get(const quire_cache* cache,
     quire_seq_info out;
     QUIRE_TRY(quire::read_args<quire_seq_info>(info, "info", 0xffffffffu, out));
     QUIRE_TRY(quire::find_slot(*cache, slot, ~quire::state_bit(quire::SeqState::kClosed), "slot"));
-    quire::fill_info(*cache, slot, out);
+    const std::uint32_t size = out.struct_size;
+    out = quire::info_of(*cache, slot);
+    out.struct_size = size;
     *info = out;
     return quire::ok_status();
   });
@@ -223,9 +272,10 @@ extern "C" quire_status quire_query(const quire_cache* cache, const quire_query_
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire_query_args a;
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
-    QUIRE_TRY(quire::find_head(*cache, a.slot, a.layer, a.head));
+    quire::HeadPlace at{nullptr, a.slot, 0, a.head};
+    QUIRE_TRY(quire::find_head(*cache, a.layer, at));
     if (a.count == nullptr) return quire::invalid("count", "not NULL");
-    quire::query(quire::current_view(*cache, a.slot, a.layer, a.head), a);
+    quire::query(quire::current_view(at), a);
     return quire::ok_status();
   });
 }
@@ -235,9 +285,10 @@ extern "C" quire_status quire_gather(quire_cache* cache, const quire_gather_args
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire_gather_args a;
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
-    QUIRE_TRY(quire::find_head(*cache, a.slot, a.layer, a.head));
+    quire::HeadPlace at{nullptr, a.slot, 0, a.head};
+    QUIRE_TRY(quire::find_head(*cache, a.layer, at));
     if (a.count == nullptr) return quire::invalid("count", "not NULL");
-    return quire::gather(*cache, quire::current_view(*cache, a.slot, a.layer, a.head), a);
+    return quire::gather(*at.state, quire::current_view(at), a);
   });
 }
 
@@ -250,7 +301,9 @@ extern "C" quire_status quire_pages_for(const quire_cache* cache,
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire::Policy p;
     QUIRE_TRY(quire::read_policy(policy, p));
-    QUIRE_TRY(quire::check_fit(cache->group, p));
+    QUIRE_TRY(quire::try_groups(*cache, [&](const quire::CacheState& group) {
+      return quire::check_fit(group.group, quire::policy_in(group.group, p));
+    }));
     if (tokens > cache->max.tokens) {
       return quire::fail(quire::StatusCode::kCapacity,
                          "tokens",
@@ -259,7 +312,11 @@ extern "C" quire_status quire_pages_for(const quire_cache* cache,
                          cache->max.tokens);
     }
     if (pages == nullptr) return quire::invalid("pages", "not NULL");
-    *pages = quire::prompt_pages(p, cache->admission(p), tokens);
+    *pages = 0;
+    quire::for_groups(*cache, [&](const quire::CacheState& group) {
+      const quire::Policy own = quire::policy_in(group.group, p);
+      *pages += quire::prompt_pages(own, group.admission(own), tokens);
+    });
     return quire::ok_status();
   });
 }
@@ -279,16 +336,15 @@ extern "C" quire_status quire_headroom_pages(const quire_cache* cache,
       return quire::invalid("rows", "0 to 16, drafts (rows - 1) up to max_draft", most, rows);
     if (needed == nullptr) return quire::invalid("needed", "not NULL");
     if (available == nullptr) return quire::invalid("available", "not NULL");
-    std::uint64_t pages = 0;
-    for (uint32_t i = 0; i < count; ++i) {
+    for (std::uint32_t i = 0; i < count; ++i) {
       if (slots[i] == -1) continue;
       QUIRE_TRY(
           quire::find_slot(*cache, slots[i], quire::state_bit(quire::SeqState::kOpen), "slots"));
-      pages += quire::headroom(*cache, slots[i], rows == 0 ? 1 : rows);
     }
-    const std::uint64_t free = cache->free_pages.free_count();
-    *needed = pages;
-    *available = free > cache->credit ? free - cache->credit : 0;
+    const quire::Headroom room =
+        quire::tightest_headroom(*cache, slots, count, rows == 0 ? 1 : rows);
+    *needed = room.needed;
+    *available = room.available;
     return quire::ok_status();
   });
 }

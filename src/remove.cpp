@@ -114,14 +114,16 @@ void remove_from_head(CacheState& cache,
   cache.release_empty(removal.slot, row);
 }
 
-Status remove_positions(CacheState& cache, const Removal& removal) {
+Status reserve_copies(CacheState& cache, const Removal& removal) {
   cache.refresh_shared(removal.slot);
-  QUIRE_TRY(cache.reserve(pages_to_copy(cache, removal)));
+  return cache.reserve(pages_to_copy(cache, removal));
+}
+
+void remove_positions(CacheState& cache, const Removal& removal) {
   for (std::uint32_t layer = 0; layer < cache.group.layers; ++layer) {
     for (std::uint32_t head = 0; head < cache.group.kv_heads; ++head)
       remove_from_head(cache, removal, layer, head);
   }
-  return ok_status();
 }
 
 // True when the sequence would not be what it was at `tokens`: tokens that are left have changed
@@ -175,38 +177,48 @@ struct TruncateRequest {
   bool strict = false;
 };
 
-Status truncate(CacheState& cache, const TruncateRequest& request, std::uint32_t* lossy) {
-  Slot& s = cache.slots[request.slot];
-  if (request.tokens > static_cast<std::uint32_t>(s.tokens)) {
+void cut_back(CacheState& cache, std::int32_t slot, std::int32_t tokens) {
+  Slot& s = cache.slots[slot];
+  const std::int32_t length = s.tokens;
+  const PromptEnds ends = s.ends;
+  remove_positions(cache, {slot, tokens, length});
+  s.shape.from = std::min(s.shape.window_begin(length), tokens);
+  s.tokens = tokens;
+  s.prompt_tokens = std::min(s.prompt_tokens, tokens);
+  s.controlled_at = std::min(s.controlled_at, tokens);
+  s.ends = ends_within(ends, tokens);
+  rescale_scores(cache, slot, ends, length);
+  if (tokens == 0) reset_empty(cache, slot);
+}
+
+Status truncate(quire_cache& cache, const TruncateRequest& request, std::uint32_t* lossy) {
+  const std::int32_t length = cache.slots[request.slot].tokens;
+  if (request.tokens > static_cast<std::uint32_t>(length)) {
     return invalid(
-        "tokens", "not above the sequence's", static_cast<std::uint64_t>(s.tokens), request.tokens);
+        "tokens", "not above the sequence's", static_cast<std::uint64_t>(length), request.tokens);
   }
   const auto tokens = static_cast<std::int32_t>(request.tokens);
-  const bool loses = is_lossy(s, tokens);
+  bool loses = false;
+  for_groups(cache, [&](const CacheState& group) {
+    loses = loses || is_lossy(group.slots[request.slot], tokens);
+  });
   if (loses && request.strict) {
     return fail(StatusCode::kNotReversible,
                 "tokens",
                 "a length from which no token has left the ring, under a policy without scores",
-                static_cast<std::uint64_t>(s.tokens),
+                static_cast<std::uint64_t>(length),
                 request.tokens);
   }
-  if (tokens < s.tokens) {
-    QUIRE_TRY(remove_positions(cache, {request.slot, tokens, s.tokens}));
-    const std::int32_t length = s.tokens;
-    const PromptEnds ends = s.ends;
-    s.shape.from = std::min(s.shape.window_begin(s.tokens), tokens);
-    s.tokens = tokens;
-    s.prompt_tokens = std::min(s.prompt_tokens, tokens);
-    s.controlled_at = std::min(s.controlled_at, tokens);
-    s.ends = ends_within(ends, tokens);
-    rescale_scores(cache, request.slot, ends, length);
-    if (tokens == 0) reset_empty(cache, request.slot);
+  if (tokens < length) {
+    const Removal removal = {request.slot, tokens, length};
+    QUIRE_TRY(try_groups(cache, [&](CacheState& group) { return reserve_copies(group, removal); }));
+    for_groups(cache, [&](CacheState& group) { cut_back(group, request.slot, tokens); });
   }
   if (lossy != nullptr) *lossy = loses ? 1 : 0;
   return ok_status();
 }
 
-Status remove_span(CacheState& cache, const Removal& removal, std::uint64_t* removed) {
+Status check_span(const CacheState& cache, const Removal& removal) {
   const Slot& s = cache.slots[removal.slot];
   const auto sinks = static_cast<std::int32_t>(s.policy.sink_tokens);
   const std::int32_t limit = s.shape.window_begin(s.tokens);
@@ -225,9 +237,20 @@ Status remove_span(CacheState& cache, const Removal& removal, std::uint64_t* rem
   if (!cache.group.layout.tier[0].fields.position) {
     return fail(StatusCode::kUnsupported, "first", "a layout without QUIRE_LAYOUT_NO_POSITION");
   }
-  const std::uint64_t before = s.tier_tokens[0] + s.tier_tokens[1];
-  QUIRE_TRY(remove_positions(cache, removal));
-  if (removed != nullptr) *removed = before - s.tier_tokens[0] - s.tier_tokens[1];
+  return ok_status();
+}
+
+Status remove_span(quire_cache& cache, const Removal& removal, std::uint64_t* removed) {
+  QUIRE_TRY(try_groups(cache, [&](const CacheState& group) { return check_span(group, removal); }));
+  QUIRE_TRY(try_groups(cache, [&](CacheState& group) { return reserve_copies(group, removal); }));
+  std::uint64_t count = 0;
+  for_groups(cache, [&](CacheState& group) {
+    const Slot& s = group.slots[removal.slot];
+    const std::uint64_t before = s.tier_tokens[0] + s.tier_tokens[1];
+    remove_positions(group, removal);
+    count += before - s.tier_tokens[0] - s.tier_tokens[1];
+  });
+  if (removed != nullptr) *removed = count;
   return ok_status();
 }
 

@@ -127,6 +127,30 @@ Status replan(CacheState& cache, const ReplanCall& call) {
   return ok_status();
 }
 
+// The layers of a plan: one after another in calls and in one layer group.
+Status find_layers(quire_cache& cache,
+                   const quire_plan_apply_args& args,
+                   CacheState*& state,
+                   std::uint32_t& first) {
+  const bool known = args.first_layer < cache.layer_count &&
+                     args.layer_count <= cache.layer_count - args.first_layer;
+  if (!known) {
+    return invalid("layer_count",
+                   "layers of the cache",
+                   cache.layer_count,
+                   std::uint64_t{args.first_layer} + args.layer_count);
+  }
+  QUIRE_TRY(find_layer(cache, args.first_layer, state, first));
+  for (std::uint32_t i = 1; i < args.layer_count; ++i) {
+    CacheState* other = nullptr;
+    std::uint32_t layer = 0;
+    QUIRE_TRY(find_layer(cache, args.first_layer + i, other, layer));
+    if (other != state || layer != first + i)
+      return invalid("layer_count", "layers of one group, in its order", i, args.layer_count);
+  }
+  return ok_status();
+}
+
 }  // namespace
 }  // namespace quire
 
@@ -136,22 +160,18 @@ extern "C" quire_status quire_plan_apply(quire_cache* cache, const quire_plan_ap
     quire_plan_apply_args a;
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
     QUIRE_TRY(quire::find_slot(*cache, a.slot, quire::state_bit(quire::SeqState::kOpen), "slot"));
-    const quire::Group& g = cache->group;
-    if (a.first_layer >= g.layers || a.layer_count > g.layers - a.first_layer) {
-      return quire::invalid("layer_count",
-                            "layers of the group",
-                            g.layers,
-                            std::uint64_t{a.first_layer} + a.layer_count);
-    }
+    quire::CacheState* state = nullptr;
+    std::uint32_t first = 0;
+    QUIRE_TRY(quire::find_layers(*cache, a, state, first));
     const auto tokens = static_cast<std::uint32_t>(cache->slots[a.slot].tokens);
     if (a.tokens != tokens)
       return quire::invalid("tokens", "the sequence's tokens (a stale plan?)", tokens, a.tokens);
-    if (!g.layout.tier[0].fields.position) {
+    if (!state->group.layout.tier[0].fields.position) {
       return quire::fail(
           quire::StatusCode::kUnsupported, "tiers", "a layout without QUIRE_LAYOUT_NO_POSITION");
     }
     if (a.tiers == nullptr) return quire::invalid("tiers", "not NULL");
-    cache->refresh_shared(a.slot);
-    return quire::replan(*cache, {a.slot, a.first_layer, a.layer_count, a.tiers});
+    state->refresh_shared(a.slot);
+    return quire::replan(*state, {a.slot, first, a.layer_count, a.tiers});
   });
 }

@@ -1,5 +1,6 @@
 #include "src/sequence.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "src/args.hpp"
@@ -35,20 +36,17 @@ Status check_fit(const Group& group, const Policy& policy) {
   return ok_status();
 }
 
-Status check_thresholds(const Group& group,
-                        const Policy& policy,
-                        const quire_threshold* thresholds,
-                        std::uint64_t count) {
+Status check_thresholds(const CacheState& cache, const Policy& policy, const ThresholdList& list) {
+  const Group& group = cache.group;
   const bool needs_low = policy.kind == PolicyKind::kThreshold && group.layout.tier_count < 2;
   if (needs_low && policy.alpha_high != policy.alpha_low) {
     return invalid("policy.alpha_low", "equal to alpha_high in a layout without a low tier");
   }
-  if (count > 0 && thresholds == nullptr) return invalid("thresholds", "not NULL");
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const quire_threshold& t = thresholds[i];
-    if (t.layer != QUIRE_ALL && t.layer >= group.layers) {
-      return invalid("thresholds.layer", "below layers, or QUIRE_ALL", group.layers, t.layer);
-    }
+  const std::uint32_t* ids = cache.layer_ids;
+  for (std::uint64_t i = 0; i < list.count; ++i) {
+    const quire_threshold& t = list.data[i];
+    if (t.layer != QUIRE_ALL && std::find(ids, ids + group.layers, t.layer) == ids + group.layers)
+      continue;
     if (t.head != QUIRE_ALL && t.head >= group.kv_heads) {
       return invalid("thresholds.head", "below kv_heads, or QUIRE_ALL", group.kv_heads, t.head);
     }
@@ -58,6 +56,29 @@ Status check_thresholds(const Group& group,
     }
   }
   return ok_status();
+}
+
+Status check_threshold_layers(const quire_cache& cache, const ThresholdList& list) {
+  if (list.count > 0 && list.data == nullptr) return invalid("thresholds", "not NULL");
+  for (std::uint64_t i = 0; i < list.count; ++i) {
+    const std::uint32_t layer = list.data[i].layer;
+    if (layer != QUIRE_ALL && layer >= cache.layer_count)
+      return invalid("thresholds.layer", "below layers, or QUIRE_ALL", cache.layer_count, layer);
+  }
+  return ok_status();
+}
+
+Policy policy_in(const Group& group, Policy policy) {
+  if (group.sliding_window == 0) return policy;
+  Policy windowed;
+  windowed.kind = PolicyKind::kEvict;
+  windowed.step_rule = StepRule::kEvict;
+  windowed.significance = Significance::kPosition;
+  windowed.statistic = Statistic::kNone;
+  windowed.sink_tokens = 0;
+  windowed.recent_window = std::min(policy.recent_window, group.sliding_window);
+  windowed.budget_tokens = group.sliding_window;
+  return windowed;
 }
 
 Status find_free_slot(const CacheState& cache, std::int32_t* slot) {
@@ -74,17 +95,15 @@ Status find_free_slot(const CacheState& cache, std::int32_t* slot) {
   return ok_status();
 }
 
-void set_thresholds(CacheState& cache,
-                    std::int32_t slot,
-                    const quire_threshold* thresholds,
-                    std::uint64_t count) {
+void set_thresholds(CacheState& cache, std::int32_t slot, const ThresholdList& list) {
   for (std::uint32_t layer = 0; layer < cache.group.layers; ++layer) {
     for (std::uint32_t head = 0; head < cache.group.kv_heads; ++head) {
       HeadState& state = cache.head_state(slot, layer, head);
-      for (std::uint64_t i = 0; i < count; ++i) {
-        const quire_threshold& t = thresholds[i];
-        if ((t.layer != QUIRE_ALL && t.layer != layer) || (t.head != QUIRE_ALL && t.head != head))
-          continue;
+      for (std::uint64_t i = 0; i < list.count; ++i) {
+        const quire_threshold& t = list.data[i];
+        const bool mine = (t.layer == QUIRE_ALL || t.layer == cache.layer_ids[layer]) &&
+                          (t.head == QUIRE_ALL || t.head == head);
+        if (!mine) continue;
         state.alpha_high = t.alpha_high;
         state.alpha_low = t.alpha_low;
       }
@@ -124,10 +143,10 @@ void reset_empty(CacheState& cache, std::int32_t slot) {
 
 namespace {
 
+// What a sequence is to be in one layer group.
 struct OpenRequest {
   Policy policy;
-  const quire_threshold* thresholds = nullptr;
-  std::uint64_t threshold_count = 0;
+  ThresholdList thresholds;
   const float* k_offset = nullptr;
   const float* v_offset = nullptr;
 };
@@ -170,14 +189,16 @@ void reset_heads(CacheState& cache, std::int32_t slot, const Policy& policy) {
   }
 }
 
-Status open(CacheState& cache, const OpenRequest& request, std::int32_t* slot) {
+Status check_open(const CacheState& cache, const OpenRequest& request) {
   const Group& g = cache.group;
   QUIRE_TRY(check_fit(g, request.policy));
-  QUIRE_TRY(check_thresholds(g, request.policy, request.thresholds, request.threshold_count));
+  QUIRE_TRY(check_thresholds(cache, request.policy, request.thresholds));
   QUIRE_TRY(check_offset(request.k_offset, g.heads() * g.dim_k, g.ring.has_k_offset, "k_offset"));
-  QUIRE_TRY(check_offset(request.v_offset, g.heads() * g.dim_v, g.ring.has_v_offset, "v_offset"));
-  std::int32_t id = 0;
-  QUIRE_TRY(find_free_slot(cache, &id));
+  return check_offset(request.v_offset, g.heads() * g.dim_v, g.ring.has_v_offset, "v_offset");
+}
+
+void open(CacheState& cache, const OpenRequest& request, std::int32_t id) {
+  const Group& g = cache.group;
   Slot& s = cache.slots[id];
   s = Slot{};
   s.state = SeqState::kOpen;
@@ -190,22 +211,66 @@ Status open(CacheState& cache, const OpenRequest& request, std::int32_t* slot) {
   s.given_k_offset = request.k_offset != nullptr;
   s.given_v_offset = request.v_offset != nullptr;
   reset_heads(cache, id, request.policy);
-  set_thresholds(cache, id, request.thresholds, request.threshold_count);
+  set_thresholds(cache, id, request.thresholds);
   write_offsets(cache, id, request);
   cache.counters.sequences.fetch_add(1, std::memory_order_relaxed);
+}
+
+// The request of every layer group, from one struct.
+struct GroupRequests {
+  OpenRequest request[kMaxLayerGroups];
+
+  Status read(const quire_cache& cache, const quire_seq_open_args& args) {
+    const float* k = args.k_offset;
+    const float* v = args.v_offset;
+    for (std::uint32_t i = 0; i < cache.group_count; ++i) {
+      const Group& g = cache.at(i).group;
+      const quire_policy* own = args.group_policies == nullptr ? nullptr : args.group_policies[i];
+      OpenRequest& out = request[i];
+      QUIRE_TRY(read_policy(own == nullptr ? args.policy : own, out.policy));
+      if (cache.group_count > 1 && own == nullptr && out.policy.budget_bytes > 0) {
+        return fail(StatusCode::kUnsupported,
+                    "policy.budget_bytes",
+                    "0 in a cache of several layer groups, but in group_policies");
+      }
+      out.policy = policy_in(g, out.policy);
+      out.thresholds = {args.thresholds, args.threshold_count};
+      const bool alone = cache.group_count == 1;
+      if (k != nullptr && (alone || g.ring.has_k_offset)) out.k_offset = k;
+      if (v != nullptr && (alone || g.ring.has_v_offset)) out.v_offset = v;
+      if (out.k_offset != nullptr) k += g.heads() * g.dim_k;
+      if (out.v_offset != nullptr) v += g.heads() * g.dim_v;
+    }
+    return ok_status();
+  }
+};
+
+Status open(quire_cache& cache, const quire_seq_open_args& args, std::int32_t* slot) {
+  GroupRequests all;
+  QUIRE_TRY(all.read(cache, args));
+  QUIRE_TRY(check_threshold_layers(cache, {args.thresholds, args.threshold_count}));
+  for (std::uint32_t i = 0; i < cache.group_count; ++i)
+    QUIRE_TRY(check_open(cache.at(i), all.request[i]));
+  std::int32_t id = 0;
+  QUIRE_TRY(find_free_slot(cache, &id));
+  for (std::uint32_t i = 0; i < cache.group_count; ++i) open(cache.at(i), all.request[i], id);
   *slot = id;
   return ok_status();
 }
 
-Status close(CacheState& cache, std::int32_t slot) {
-  constexpr std::uint32_t kClosable = state_bit(SeqState::kOpen) | state_bit(SeqState::kPrefill) |
-                                      state_bit(SeqState::kDraft) | state_bit(SeqState::kBroken);
-  QUIRE_TRY(find_slot(cache, slot, kClosable, "slot"));
+void close(CacheState& cache, std::int32_t slot) {
   Slot& s = cache.slots[slot];
   cache.release_all(slot);
   cache.set_credit(s, 0);
   s = Slot{};
   cache.counters.sequences.fetch_sub(1, std::memory_order_relaxed);
+}
+
+Status close(quire_cache& cache, std::int32_t slot) {
+  constexpr std::uint32_t kClosable = state_bit(SeqState::kOpen) | state_bit(SeqState::kPrefill) |
+                                      state_bit(SeqState::kDraft) | state_bit(SeqState::kBroken);
+  QUIRE_TRY(find_slot(cache, slot, kClosable, "slot"));
+  for_groups(cache, [&](CacheState& group) { close(group, slot); });
   return ok_status();
 }
 
@@ -220,13 +285,7 @@ extern "C" quire_status quire_seq_open(quire_cache* cache,
     quire_seq_open_args a;
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
     if (slot == nullptr) return quire::invalid("slot", "not NULL");
-    quire::OpenRequest request;
-    QUIRE_TRY(quire::read_policy(a.policy, request.policy));
-    request.thresholds = a.thresholds;
-    request.threshold_count = a.threshold_count;
-    request.k_offset = a.k_offset;
-    request.v_offset = a.v_offset;
-    return quire::open(*cache, request, slot);
+    return quire::open(*cache, a, slot);
   });
 }
 

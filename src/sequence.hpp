@@ -8,11 +8,18 @@ namespace quire {
 // What a policy asks of the group: fields of the layout, room in the ring.
 Status check_fit(const Group& group, const Policy& policy);
 
-// Overrides of a policy's alphas against the group's shape and tiers.
-Status check_thresholds(const Group& group,
-                        const Policy& policy,
-                        const quire_threshold* thresholds,
-                        std::uint64_t count);
+// Thresholds of single heads as a caller gives them, with the numbers that calls give to layers.
+struct ThresholdList {
+  const quire_threshold* data = nullptr;
+  std::uint64_t count = 0;
+};
+
+// Overrides of a policy's alphas against the group's shape and tiers; those of other layer groups
+// count for nothing here.
+Status check_thresholds(const CacheState& cache, const Policy& policy, const ThresholdList& list);
+
+// Every layer that a list names is one of the cache.
+Status check_threshold_layers(const quire_cache& cache, const ThresholdList& list);
 
 // The lowest closed slot.
 Status find_free_slot(const CacheState& cache, std::int32_t* slot);
@@ -21,9 +28,9 @@ Status find_free_slot(const CacheState& cache, std::int32_t* slot);
 void reset_empty(CacheState& cache, std::int32_t slot);
 
 // Writes overrides into the heads of a sequence, later entries over earlier ones.
-void set_thresholds(CacheState& cache,
-                    std::int32_t slot,
-                    const quire_threshold* thresholds,
-                    std::uint64_t count);
+void set_thresholds(CacheState& cache, std::int32_t slot, const ThresholdList& list);
+
+// What a policy is in a layer group: under a sliding window the last tokens that a query may see.
+Policy policy_in(const Group& group, Policy policy);
 
 }  // namespace quire

@@ -25,7 +25,7 @@ struct BeginCall {
   std::uint8_t* admitted = nullptr;
 };
 
-Status check_batch(const CacheState& cache, const BeginCall& call) {
+Status check_batch(const quire_cache& cache, const BeginCall& call) {
   if (cache.step.open)
     return fail(StatusCode::kBadState, "step", "quire_step_end of the open step first");
   if (call.batch < 1 || call.batch > cache.max.batch) {
@@ -52,6 +52,8 @@ Status check_batch(const CacheState& cache, const BeginCall& call) {
                     call.plan_out_count != nullptr;
   if (logs && (call.batch != 1 || call.slots[0] == -1))
     return invalid("plan", "a batch of one sequence", 1, call.batch);
+  if (logs && cache.group_count > 1)
+    return fail(StatusCode::kUnsupported, "plan", "a cache of one layer group");
   if (logs && call.rows.rows > 1)
     return invalid("plan", "a step without drafts", 1, call.rows.rows);
   if (call.admits_some && call.admitted == nullptr)
@@ -103,53 +105,8 @@ void assign_pages(CacheState& cache,
   cache.free_pages.head += total;
 }
 
-// Pages for the step itself and for drafts that may be accepted after it.
-struct BatchNeed {
-  std::uint64_t now = 0;
-  std::uint64_t later = 0;
-};
-
-BatchNeed need_of(const CacheState& cache, std::uint32_t index, const std::uint32_t* counts) {
-  const std::uint64_t rows = cache.group.heads() * kMaxTiers;
-  BatchNeed need;
-  for (std::uint64_t r = 0; r < rows; ++r) need.now += counts[index * rows + r];
-  if (cache.step.slots[index].slot >= 0) need.later = draft_pages(cache, index);
-  return need;
-}
-
-// Sequences in the order of the batch as long as they fit; the others become padding. All or none
-// unless the caller allows some. The credit of drafts is set.
-Status admit(CacheState& cache, const BeginCall& call, std::uint32_t* counts) {
-  const std::uint64_t rows = cache.group.heads() * kMaxTiers;
-  std::uint64_t all = 0;
-  for (std::uint32_t i = 0; i < call.batch; ++i) {
-    const BatchNeed need = need_of(cache, i, counts);
-    all += need.now + need.later;
-  }
-  const Status whole = cache.reserve(all);
-  if (!whole.ok() && !call.admits_some) return whole;
-  const std::uint64_t free = cache.free_pages.free_count();
-  std::uint64_t left = free > cache.credit ? free - cache.credit : 0;
-  std::uint32_t taken = 0;
-  for (std::uint32_t i = 0; i < call.batch; ++i) {
-    const BatchNeed need = need_of(cache, i, counts);
-    const bool fits = cache.step.slots[i].slot >= 0 && need.now + need.later <= left;
-    left -= fits ? need.now + need.later : 0;
-    taken += fits ? 1 : 0;
-    if (!fits) std::fill(counts + i * rows, counts + (i + 1) * rows, 0);
-    if (!fits) cache.step.slots[i].slot = -1;
-  }
-  if (taken == 0 && !whole.ok()) return whole;
-  for (std::uint32_t i = 0; i < call.batch; ++i) {
-    const std::int32_t slot = cache.step.slots[i].slot;
-    if (call.admitted != nullptr) call.admitted[i] = slot >= 0 ? 1 : 0;
-    if (slot >= 0) cache.set_credit(cache.slots[slot], draft_pages(cache, i));
-  }
-  return ok_status();
-}
-
-Status step_begin(CacheState& cache, const BeginCall& call) {
-  QUIRE_TRY(check_batch(cache, call));
+// Plans of the batch in one layer group.
+Status plan_batch(CacheState& cache, const BeginCall& call) {
   Step& step = cache.step;
   for (std::uint32_t i = 0; i < call.batch; ++i) {
     step.slots[i] = StepSlot{};
@@ -163,28 +120,105 @@ Status step_begin(CacheState& cache, const BeginCall& call) {
       plan_sequence(cache, i);
     }
   }
+  return ok_status();
+}
+
+// Pages of a planned sequence in one layer group: for the step itself, and for drafts that may be
+// accepted after it.
+std::uint64_t pages_needed(const CacheState& cache, std::uint32_t index) {
+  const std::int32_t slot = cache.step.slots[index].slot;
+  if (slot < 0) return 0;
+  std::uint64_t pages = draft_pages(cache, index);
+  for (std::uint64_t r = 0; r < cache.group.heads(); ++r) {
+    const HeadState& state = cache.head_states[cache.row(slot, 0, 0) + r];
+    const HeadPlan& plan = cache.step.plans[index * cache.group.heads() + r];
+    for (std::uint32_t t = 0; t < cache.group.layout.tier_count; ++t)
+      pages += pages_to_take(cache, plan, state, t);
+  }
+  return pages;
+}
+
+// What is free in every layer group beside promises.
+struct PagesLeft {
+  std::uint64_t in_group[kMaxLayerGroups] = {};
+
+  explicit PagesLeft(const quire_cache& cache) {
+    for (std::uint32_t g = 0; g < cache.group_count; ++g) {
+      const CacheState& state = cache.at(g);
+      const std::uint64_t free = state.free_pages.free_count();
+      in_group[g] = free > state.credit ? free - state.credit : 0;
+    }
+  }
+
+  // Takes what a sequence needs in all groups, or nothing.
+  bool take(const quire_cache& cache, std::uint32_t index) {
+    std::uint64_t needed[kMaxLayerGroups];
+    for (std::uint32_t g = 0; g < cache.group_count; ++g) {
+      needed[g] = pages_needed(cache.at(g), index);
+      if (needed[g] > in_group[g]) return false;
+    }
+    for (std::uint32_t g = 0; g < cache.group_count; ++g) in_group[g] -= needed[g];
+    return true;
+  }
+};
+
+// Sequences in the order of the batch as far as pages reach; the others become padding. All or none
+// unless the caller allows some.
+Status admit(quire_cache& cache, const BeginCall& call) {
+  const Status whole = try_groups(cache, [&](CacheState& group) {
+    std::uint64_t pages = 0;
+    for (std::uint32_t i = 0; i < call.batch; ++i) pages += pages_needed(group, i);
+    return group.reserve(pages);
+  });
+  if (!whole.ok() && !call.admits_some) return whole;
+  PagesLeft left(cache);
+  std::uint32_t taken = 0;
+  for (std::uint32_t i = 0; i < call.batch; ++i) {
+    if (call.slots[i] < 0) continue;
+    const bool fits = left.take(cache, i);
+    taken += fits ? 1 : 0;
+    if (!fits) for_groups(cache, [&](CacheState& group) { group.step.slots[i].slot = -1; });
+  }
+  if (taken == 0 && !whole.ok()) return whole;
+  for (std::uint32_t i = 0; call.admitted != nullptr && i < call.batch; ++i)
+    call.admitted[i] = cache.step.slots[i].slot >= 0 ? 1 : 0;
+  return ok_status();
+}
+
+// From here on nothing can fail.
+void open_step(CacheState& cache, const BeginCall& call) {
+  Step& step = cache.step;
   Arena arena(cache.workspace);
   const std::uint64_t rows = call.batch * cache.group.heads() * kMaxTiers;
   auto* counts = arena.take<std::uint32_t>(rows);
   count_pages(cache, call.batch, counts);
-  QUIRE_TRY(admit(cache, call, counts));
-  const std::uint64_t total = exclusive_scan(counts, rows);
+  for (std::uint32_t i = 0; i < call.batch; ++i) {
+    const std::int32_t slot = step.slots[i].slot;
+    if (slot >= 0) cache.set_credit(cache.slots[slot], draft_pages(cache, i));
+    if (slot >= 0) cache.slots[slot].state = SeqState::kStep;
+  }
+  assign_pages(cache, call.batch, counts, exclusive_scan(counts, rows));
   step.replay = call.plan;
   step.replay_count = call.plan_count;
-  if (call.plan_out != nullptr || call.plan_out_count != nullptr) {
-    const std::uint64_t made = log_moves(cache, 0, call.plan_out, call.plan_capacity);
-    if (call.plan_out_count != nullptr) *call.plan_out_count = made;
-  }
-  assign_pages(cache, call.batch, counts, total);
   step.open = true;
   step.batch = call.batch;
   step.rows = call.rows.rows;
   step.layers_done = 0;
   std::fill(step.appended, step.appended + cache.group.layers, std::uint8_t{0});
   std::fill(step.scored, step.scored + cache.group.layers, std::uint8_t{0});
-  for (std::uint32_t i = 0; i < call.batch; ++i) {
-    if (step.slots[i].slot >= 0) cache.slots[step.slots[i].slot].state = SeqState::kStep;
+}
+
+Status step_begin(quire_cache& cache, const BeginCall& call) {
+  QUIRE_TRY(check_batch(cache, call));
+  QUIRE_TRY(try_groups(cache, [&](CacheState& group) { return plan_batch(group, call); }));
+  QUIRE_TRY(admit(cache, call));
+  if (call.plan_out != nullptr || call.plan_out_count != nullptr) {
+    cache.step.replay = call.plan;
+    cache.step.replay_count = call.plan_count;
+    const std::uint64_t made = log_moves(cache, 0, call.plan_out, call.plan_capacity);
+    if (call.plan_out_count != nullptr) *call.plan_out_count = made;
   }
+  for_groups(cache, [&](CacheState& group) { open_step(group, call); });
   return ok_status();
 }
 
@@ -195,16 +229,19 @@ void close_sequence(CacheState& cache, std::int32_t slot, SeqState state) {
   if (state != SeqState::kDraft) cache.set_credit(cache.slots[slot], 0);
 }
 
-Status step_end(CacheState& cache) {
-  Step& step = cache.step;
+Status check_ended(const CacheState& cache) {
+  const Step& step = cache.step;
   if (!step.open) return fail(StatusCode::kBadState, "step", "quire_step_begin first");
-  if (step.layers_done != cache.group.layers) {
-    return fail(StatusCode::kBadState,
-                "layer",
-                "quire_append of every layer first",
-                cache.group.layers,
-                step.layers_done);
-  }
+  if (step.layers_done == cache.group.layers) return ok_status();
+  return fail(StatusCode::kBadState,
+              "layer",
+              "quire_append of every layer first",
+              cache.group.layers,
+              step.layers_done);
+}
+
+void end_step(CacheState& cache) {
+  Step& step = cache.step;
   const bool scored = std::any_of(
       step.scored, step.scored + cache.group.layers, [](std::uint8_t layer) { return layer != 0; });
   for (std::uint32_t i = 0; i < step.batch; ++i) {
@@ -223,18 +260,29 @@ Status step_end(CacheState& cache) {
   }
   step.open = false;
   step.replay = nullptr;
-  cache.counters.steps.fetch_add(1, std::memory_order_relaxed);
-  return ok_status();
 }
 
-Status step_cancel(CacheState& cache) {
-  if (!cache.step.open) return fail(StatusCode::kBadState, "step", "quire_step_begin first");
-  const SeqState state = cache.step.layers_done == 0 ? SeqState::kOpen : SeqState::kBroken;
+void cancel_step(CacheState& cache, SeqState state) {
   for (std::uint32_t i = 0; i < cache.step.batch; ++i) {
     if (cache.step.slots[i].slot >= 0) close_sequence(cache, cache.step.slots[i].slot, state);
   }
   cache.step.open = false;
   cache.step.replay = nullptr;
+}
+
+Status step_end(quire_cache& cache) {
+  QUIRE_TRY(try_groups(cache, check_ended));
+  for_groups(cache, end_step);
+  cache.counters.steps.fetch_add(1, std::memory_order_relaxed);
+  return ok_status();
+}
+
+Status step_cancel(quire_cache& cache) {
+  if (!cache.step.open) return fail(StatusCode::kBadState, "step", "quire_step_begin first");
+  std::uint32_t done = 0;
+  for_groups(cache, [&](const CacheState& group) { done += group.step.layers_done; });
+  const SeqState state = done == 0 ? SeqState::kOpen : SeqState::kBroken;
+  for_groups(cache, [&](CacheState& group) { cancel_step(group, state); });
   return ok_status();
 }
 

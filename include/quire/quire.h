@@ -260,9 +260,16 @@ typedef struct quire_group_desc {
   uint32_t transform_seed;   /* signs of the Hadamard transform */
   quire_layout_desc layout;  /* its `error` is not used */
   int64_t page_stride;       /* bytes from page to page; 0 means page_bytes */
+  uint64_t pages;            /* in this group's pool; 0 means quire_cache_desc.pages */
+  const uint32_t* layer_ids; /* [layers] what calls name these layers; read at create. NULL: the numbers
+                                behind those of the groups before */
+  uint32_t sliding_window;   /* of the model's mask in these layers, what quire_rule says with 0: tokens
+                                that no query will see any more are dropped, all others are high,
+                                whatever the policy; 0: none */
+  uint32_t reserved;
 } quire_group_desc;
 #define QUIRE_GROUP_DESC_INIT \
-  {sizeof(quire_group_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, QUIRE_LAYOUT_DESC_INIT, 0}
+  {sizeof(quire_group_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, QUIRE_LAYOUT_DESC_INIT, 0, 0, 0, 0, 0}
 
 enum quire_cache_flag {
   QUIRE_CACHE_SATURATE = 1, /* numbers beyond +-65504 in K and V saturate and are counted, instead of
@@ -279,9 +286,9 @@ typedef struct quire_cache_desc {
   uint32_t max_tokens;          /* per sequence, up to 16777215 */
   uint32_t threads;             /* largest quire_parallel.width; 0 means 1 */
   uint32_t max_splits;          /* largest fixed `splits` of attention; 0 means 1 */
-  uint32_t group_count;         /* 1 in this version */
-  const quire_group_desc* groups;
-  uint64_t pages;               /* in the pool */
+  uint32_t group_count;         /* layer groups, 1 to 8 */
+  const quire_group_desc* groups; /* [group_count]; a sequence has the same slot in all */
+  uint64_t pages;               /* in the pool of every group that does not say otherwise */
   quire_error* error;
 } quire_cache_desc;
 #define QUIRE_CACHE_DESC_INIT {sizeof(quire_cache_desc), 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}
@@ -345,12 +352,17 @@ typedef struct quire_seq_open_args {
   const quire_threshold* thresholds; /* overrides of the policy's alphas */
   uint64_t threshold_count;
   const float* k_offset; /* [layers, kv_heads, head_dim_k] for formats with QUIRE_TRANSFORM_OFFSET; */
-  const float* v_offset; /* NULL: the mean of the prompt (zero without a prompt) */
+  const float* v_offset; /* NULL: the mean of the prompt (zero without a prompt). With several groups
+                            those of all that have the transform, one group behind the other */
   quire_error* error;
+  const quire_policy* const* group_policies; /* [group_count] of the layer groups one by one; NULL, or
+                                                an entry that is NULL: `policy` */
 } quire_seq_open_args;
-#define QUIRE_SEQ_OPEN_ARGS_INIT {sizeof(quire_seq_open_args), 0, 0, 0, 0, 0, 0, 0}
+#define QUIRE_SEQ_OPEN_ARGS_INIT {sizeof(quire_seq_open_args), 0, 0, 0, 0, 0, 0, 0, 0}
 
-/* Opens an empty sequence in the lowest free slot. Slots are stable until closed. */
+/* Opens an empty sequence in the lowest free slot. Slots are stable until closed. In a cache of several
+ * layer groups a byte target is a share of each group's fp16 bytes, and a byte budget has to be given
+ * group by group. */
 QUIRE_API quire_status quire_seq_open(quire_cache* cache, const quire_seq_open_args* args, int32_t* slot);
 
 typedef struct quire_seq_fork_args {
@@ -787,7 +799,7 @@ QUIRE_API quire_status quire_pages_for(const quire_cache* cache, const quire_pol
                                        uint64_t* pages, quire_error* error);
 
 /* Pages that the next step of these sequences can need at most, with `rows` rows for each (0 means 1),
- * and pages free for it. */
+ * and pages free for it; of several layer groups those of the one with the least to spare. */
 QUIRE_API quire_status quire_headroom_pages(const quire_cache* cache, const int32_t* slots, uint32_t count,
                                             uint32_t rows, uint64_t* needed, uint64_t* available, quire_error* error);
 

@@ -78,7 +78,7 @@ AT(quire_threshold, head, 4);
 AT(quire_threshold, alpha_high, 8);
 AT(quire_threshold, alpha_low, 12);
 
-SIZE(quire_group_desc, 216);
+SIZE(quire_group_desc, 240);
 AT(quire_group_desc, struct_size, 0);
 AT(quire_group_desc, flags, 4);
 AT(quire_group_desc, layers, 8);
@@ -91,6 +91,10 @@ AT(quire_group_desc, ring_format, 32);
 AT(quire_group_desc, transform_seed, 36);
 AT(quire_group_desc, layout, 40);
 AT(quire_group_desc, page_stride, 208);
+AT(quire_group_desc, pages, 216);
+AT(quire_group_desc, layer_ids, 224);
+AT(quire_group_desc, sliding_window, 232);
+AT(quire_group_desc, reserved, 236);
 
 SIZE(quire_cache_desc, 56);
 AT(quire_cache_desc, struct_size, 0);
@@ -130,7 +134,7 @@ AT(quire_cache_memory, rings_bytes, 64);
 AT(quire_cache_memory, tables_bytes, 72);
 AT(quire_cache_memory, workspace_bytes, 80);
 
-SIZE(quire_seq_open_args, 56);
+SIZE(quire_seq_open_args, 64);
 AT(quire_seq_open_args, struct_size, 0);
 AT(quire_seq_open_args, flags, 4);
 AT(quire_seq_open_args, policy, 8);
@@ -139,6 +143,7 @@ AT(quire_seq_open_args, threshold_count, 24);
 AT(quire_seq_open_args, k_offset, 32);
 AT(quire_seq_open_args, v_offset, 40);
 AT(quire_seq_open_args, error, 48);
+AT(quire_seq_open_args, group_policies, 56);
 
 SIZE(quire_seq_fork_args, 40);
 AT(quire_seq_fork_args, struct_size, 0);

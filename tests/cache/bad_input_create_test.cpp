@@ -70,10 +70,10 @@ const Bad<Spec> kBad[] = {
     {"2^31 pages", [](Spec& s) { s.desc.pages = 1ull << 31; }, {1, "pages", "2^31", -1, 1ll << 31}},
     {"no group",
      [](Spec& s) { s.desc.group_count = 0; },
-     {QUIRE_UNSUPPORTED, "group_count", "1", 1, 0}},
-    {"two groups",
-     [](Spec& s) { s.desc.group_count = 2; },
-     {QUIRE_UNSUPPORTED, "group_count", "1", 1, 2}},
+     {QUIRE_INVALID_ARGUMENT, "group_count", "1 to 8", 8, 0}},
+    {"nine groups",
+     [](Spec& s) { s.desc.group_count = 9; },
+     {QUIRE_INVALID_ARGUMENT, "group_count", "1 to 8", 8, 9}},
     {"cache flags", [](Spec& s) { s.desc.flags = 4 + 1; }, {kBadSize, "flags", "", 3, 5}},
 };
 
