@@ -7,6 +7,7 @@ endif()
 
 option(QUIRE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(QUIRE_BUILD_EXAMPLES "Build the examples (needs OpenBLAS and fmt)" ${PROJECT_IS_TOP_LEVEL})
+option(QUIRE_BUILD_BENCH "Build the benches (Google Benchmark where it is found)" ${PROJECT_IS_TOP_LEVEL})
 option(QUIRE_INSTALL "Generate install rules" ${PROJECT_IS_TOP_LEVEL})
 option(QUIRE_WERROR "Treat warnings as errors" OFF)
 set(QUIRE_CUDA AUTO CACHE STRING "CUDA module: AUTO, ON or OFF (not in this version: AUTO is OFF)")
