@@ -211,6 +211,7 @@ void register_lifecycle(const Shape& shape) {
                                    c.run(state, *scene);
                                  })
         ->UseManualTime()
+        ->Iterations(shape.repetitions)
         ->Unit(benchmark::kMillisecond);
   }
 }

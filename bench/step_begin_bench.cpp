@@ -133,6 +133,8 @@ void step_begin_bench(benchmark::State& state, const Batch& batch, std::uint32_t
   double least = std::numeric_limits<double>::infinity();
   for (auto _ : state) {
     std::fill(other.begin(), other.end(), static_cast<std::uint8_t>(state.iterations()));
+    benchmark::DoNotOptimize(other.data());
+    benchmark::ClobberMemory();
     const double begun = seconds([&] { batch.begin(); });
     batch.cancel();
     least = std::min(least, begun);
@@ -169,6 +171,7 @@ void register_step_begin(const Shape& shape) {
                                        step_begin_bench(state, *batch, mib);
                                      })
             ->UseManualTime()
+            ->Iterations(shape.repetitions)
             ->Unit(benchmark::kMillisecond);
         if (shape.evicted_mib == 0) break;
       }

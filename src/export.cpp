@@ -71,6 +71,7 @@ Status export_sequence(const CacheState& cache,
   const Slot& s = cache.slots[slot];
   std::memcpy(frame, &header, sizeof(header));
   std::uint8_t* at = frame + sizeof(header);
+  Checksum sum(frame + kFrameChecked);
   for (std::uint32_t layer = 0; layer < g.layers; ++layer) {
     for (std::uint32_t head = 0; head < g.kv_heads; ++head) {
       const HeadState& state = cache.head_state(slot, layer, head);
@@ -79,11 +80,11 @@ Status export_sequence(const CacheState& cache,
       std::memcpy(at, &entry, sizeof(entry));
       at += sizeof(entry);
       const HeadView view = cache.view(slot, layer, head, s.tokens);
-      at = move_head(view, ring_tokens(s.shape, s.tokens), at, Direction::kOut);
+      at = move_head(view, at, Direction::kOut, &sum);
     }
   }
-  const std::uint64_t sum = checksum(frame + kFrameChecked, header.bytes - kFrameChecked);
-  std::memcpy(frame + offsetof(FrameHeader, checksum), &sum, sizeof(sum));
+  const std::uint64_t whole = sum.finish(at);
+  std::memcpy(frame + offsetof(FrameHeader, checksum), &whole, sizeof(whole));
   return ok_status();
 }
 

@@ -14,46 +14,53 @@ quire_vector_format from_format(const VectorFormat& f) {
 
 quire_format from_format(const Format& f) { return {from_format(f.k), from_format(f.v)}; }
 
-// Copies n bytes between a cache and a frame and returns where the frame goes on.
-std::uint8_t* move_bytes(void* stored, std::uint8_t* at, std::uint64_t n, Direction direction) {
-  if (stored == nullptr) return at;
-  if (direction == Direction::kOut) {
-    std::memcpy(at, stored, n);
-  } else {
-    std::memcpy(stored, at, n);
+// The place in a frame where a walk over a head has come to. A frame is written and read strictly
+// from front to back: its checksum is taken on the way, of bytes that are still in the cache.
+class FrameCursor {
+ public:
+  FrameCursor(std::uint8_t* at, Direction direction, Checksum* sum)
+      : at_(at), direction_(direction), sum_(sum) {}
+
+  std::uint8_t* at() const { return at_; }
+
+  void move(void* stored, std::uint64_t bytes) {
+    if (direction_ == Direction::kOut) {
+      std::memcpy(at_, stored, bytes);
+    } else {
+      std::memcpy(stored, at_, bytes);
+    }
+    at_ += bytes;
+    if (sum_ != nullptr) sum_->advance(at_);
   }
-  return at + n;
+
+ private:
+  std::uint8_t* at_;
+  Direction direction_;
+  Checksum* sum_;
+};
+
+void move_ring(const HeadView& view, FrameCursor& cursor) {
+  RingRun runs[3];
+  const std::uint32_t count = view.shape.runs(view.length, runs);
+  for_each_segment(view.ring->tokens, [&](const RecordSegment& s) {
+    for (std::uint32_t r = 0; r < count; ++r)
+      cursor.move(view.ring_block + s.offset + std::uint64_t{runs[r].first_slot} * s.bytes,
+                  std::uint64_t{runs[r].count} * s.bytes);
+  });
 }
 
-// Segments of a view come in the order ring, high, low, and so do the blocks of a frame.
-std::uint8_t* move_records(const HeadView& view,
-                           std::uint32_t in_ring,
-                           std::uint8_t* at,
-                           Direction direction) {
-  TierLayout block[kMaxTiers + 1];
-  std::uint8_t* base[kMaxTiers + 1];
-  std::uint32_t done[kMaxTiers + 1] = {};
-  block[kRingTier] = frame_layout(view.ring->tokens, in_ring);
-  for (std::uint32_t t = 0; t < view.tier_count; ++t)
-    block[t] = frame_layout(view.tiers[t], view.tokens[t]);
-  base[kRingTier] = at;
-  at += block[kRingTier].bytes;
-  for (std::uint32_t t = 0; t < view.tier_count; ++t) {
-    base[t] = at;
-    at += block[t].bytes;
-  }
-  for (std::uint32_t i = 0; i < view.segment_count(); ++i) {
-    const Segment s = view.segment(i);
-    const RecordRun stored = {s.layout, s.base, s.first};
-    const RecordRun framed = {&block[s.tier], base[s.tier], done[s.tier]};
-    if (direction == Direction::kOut) {
-      copy_records(stored, framed, s.count);
-    } else {
-      copy_records(framed, stored, s.count);
-    }
-    done[s.tier] += s.count;
-  }
-  return at;
+void move_tier(const HeadView& view, std::uint32_t tier, FrameCursor& cursor) {
+  const TierLayout& layout = view.tiers[tier];
+  const std::uint32_t full = view.tokens[tier] / layout.tokens;
+  const std::uint32_t rest = view.tokens[tier] % layout.tokens;
+  for_each_segment(layout, [&](const RecordSegment& s) {
+    const std::uint64_t bytes = std::uint64_t{layout.tokens} * s.bytes;
+    for (std::uint32_t p = 0; p < full; ++p)
+      cursor.move(view.space.address(view.row.page(tier, p), view.head) + s.offset, bytes);
+    if (rest == 0) return;
+    cursor.move(view.space.address(view.row.page(tier, full), view.head) + s.offset,
+                std::uint64_t{rest} * s.bytes);
+  });
 }
 
 }  // namespace
@@ -88,13 +95,18 @@ std::uint64_t frame_head_bytes(const Group& g, std::uint32_t in_ring, const std:
 }
 
 std::uint8_t* move_head(const HeadView& view,
-                        std::uint32_t in_ring,
                         std::uint8_t* at,
-                        Direction direction) {
+                        Direction direction,
+                        Checksum* sum) {
   const RingLayout& ring = *view.ring;
-  at = move_bytes(k_offset_of(ring, view.ring_block), at, 2 * view.tiers[0].head_dim_k, direction);
-  at = move_bytes(v_offset_of(ring, view.ring_block), at, 2 * view.tiers[0].head_dim_v, direction);
-  return move_records(view, in_ring, at, direction);
+  FrameCursor cursor(at, direction, sum);
+  if (ring.has_k_offset)
+    cursor.move(k_offset_of(ring, view.ring_block), 2 * view.tiers[0].head_dim_k);
+  if (ring.has_v_offset)
+    cursor.move(v_offset_of(ring, view.ring_block), 2 * view.tiers[0].head_dim_v);
+  move_ring(view, cursor);
+  for (std::uint32_t t = 0; t < view.tier_count; ++t) move_tier(view, t, cursor);
+  return cursor.at();
 }
 
 }  // namespace quire

@@ -13,6 +13,7 @@
 #include "quire/codec/page_layout.hpp"
 #include "quire/quire.h"
 #include "src/cache.hpp"
+#include "src/checksum.hpp"
 
 namespace quire {
 
@@ -86,10 +87,8 @@ std::uint64_t frame_head_bytes(const Group& group,
 
 enum class Direction { kOut, kIn };
 
-// Copies what follows the FrameHead of one head; returns where the next head begins.
-std::uint8_t* move_head(const HeadView& view,
-                        std::uint32_t in_ring,
-                        std::uint8_t* at,
-                        Direction direction);
+// Copies what follows the FrameHead of one head; returns where the next head begins. `sum`, or
+// nullptr, goes on to there.
+std::uint8_t* move_head(const HeadView& view, std::uint8_t* at, Direction direction, Checksum* sum);
 
 }  // namespace quire

@@ -1,6 +1,5 @@
 // A sequence into a cache. Everything is checked before anything is written.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "src/args.hpp"
@@ -96,23 +95,43 @@ Status check_sequence(const CacheState& cache, Incoming& in) {
   return ok_status();
 }
 
-// Positions are those of tokens outside the ring, scores are numbers a statistic can have.
+// Positions are those of tokens outside the ring, scores are numbers a statistic can have: finite
+// and not negative. Both loops are without branches, so that compilers turn them into vectors.
+bool scores_fit(const std::uint8_t* scores, std::uint32_t count) {
+  constexpr std::uint32_t kInf = 0x7f800000u;
+  constexpr std::uint32_t kMinusZero = 0x80000000u;
+  std::uint32_t bad = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, scores + std::uint64_t{4} * i, 4);
+    bad |=
+        static_cast<std::uint32_t>(bits >= kInf) & static_cast<std::uint32_t>(bits != kMinusZero);
+  }
+  return bad == 0;
+}
+
+bool positions_fit(const std::uint8_t* positions, std::uint32_t count, const Incoming& in) {
+  const auto first = in.shape.sinks;  // a smaller one wraps and is too large, too
+  const auto outside = static_cast<std::uint32_t>(in.shape.outside(in.header.tokens));
+  std::uint32_t bad = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    std::uint32_t position;
+    std::memcpy(&position, positions + std::uint64_t{4} * i, 4);
+    bad |= static_cast<std::uint32_t>(position - first >= outside);
+  }
+  return bad == 0;
+}
+
 Status check_fields(const CacheState& cache,
                     const Incoming& in,
                     const FrameHead& head,
                     const std::uint8_t* records) {
   for (std::uint32_t t = 0; t < cache.group.layout.tier_count; ++t) {
-    const TierLayout block = frame_layout(cache.group.layout.tier[t], head.tokens[t]);
-    for (std::uint32_t i = 0; i < head.tokens[t]; ++i) {
-      float score = 0.0f;
-      std::int32_t position = -1;
-      if (block.fields.score) std::memcpy(&score, records + block.score + 4 * i, 4);
-      if (block.fields.position) std::memcpy(&position, records + block.position + 4 * i, 4);
-      const bool placed = !block.fields.position || (position >= 0 && position < in.header.tokens &&
-                                                     !in.shape.holds(position, in.header.tokens));
-      if (!(score >= 0.0f) || !std::isfinite(score) || !placed)
-        return corrupt("scores and positions of a sequence");
-    }
+    const std::uint32_t count = head.tokens[t];
+    const TierLayout block = frame_layout(cache.group.layout.tier[t], count);
+    const bool fit = (!block.fields.score || scores_fit(records + block.score, count)) &&
+                     (!block.fields.position || positions_fit(records + block.position, count, in));
+    if (!fit) return corrupt("scores and positions of a sequence");
     records += block.bytes;
   }
   return ok_status();
@@ -187,8 +206,8 @@ void write_heads(CacheState& cache, const Incoming& in, std::int32_t slot) {
           cache.enter_page(slot, cache.row(slot, layer, head), t, PageId{cache.free_pages.take()});
       }
       cache.add_tier_tokens(cache.slots[slot], none, state.tokens);
-      at = move_head(
-          cache.view(slot, layer, head, in.header.tokens), in.in_ring, at, Direction::kIn);
+      const HeadView view = cache.view(slot, layer, head, in.header.tokens);
+      at = move_head(view, at, Direction::kIn, nullptr);
     }
   }
 }

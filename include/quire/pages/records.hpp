@@ -1,9 +1,7 @@
 // Moving one token's record: within a tier, from tier to tier, from the ring into a tier.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "quire/codec/demote.hpp"
 #include "quire/codec/page_layout.hpp"
@@ -65,34 +63,29 @@ QUIRE_HD inline void write_record(const TokenPlace& to,
   if (layout.fields.bias) reinterpret_cast<std::uint16_t*>(to.base + layout.bias)[to.token] = 0;
 }
 
-// Where the records of a run of tokens lie, with no demand on alignment.
-struct RecordRun {
-  const TierLayout* layout;
-  std::uint8_t* base;
-  std::uint32_t first;
+// One array of a block: `bytes` of each of its tokens, side by side.
+struct RecordSegment {
+  std::uint32_t offset = 0;
+  std::uint32_t bytes = 0;
 };
 
-// Copies whole records, segment by segment, between blocks of one format and different sizes.
-inline void copy_records(const RecordRun& from, const RecordRun& to, std::uint32_t count) {
-  const TierLayout& a = *from.layout;
-  const TierLayout& b = *to.layout;
-  const auto copy = [&](std::uint64_t from_segment, std::uint64_t to_segment, std::size_t bytes) {
-    if (bytes == 0) return;
-    std::memcpy(to.base + to_segment + to.first * bytes,
-                from.base + from_segment + from.first * bytes,
-                count * bytes);
+// Calls f for every segment of a block in the order in which they lie.
+template <class VisitT>
+inline void for_each_segment(const TierLayout& layout, VisitT&& f) {
+  const auto visit = [&](std::uint64_t offset, std::uint32_t bytes) {
+    if (bytes > 0) f(RecordSegment{static_cast<std::uint32_t>(offset), bytes});
   };
-  for (std::uint32_t p = 0; p < 2; ++p) {
-    copy(a.k_plane[p], b.k_plane[p], plane_bytes(a.format.k, a.head_dim_k, p));
-    copy(a.v_plane[p], b.v_plane[p], plane_bytes(a.format.v, a.head_dim_v, p));
-  }
-  for (std::uint32_t m = 0; m < meta_count(a.format.k, a.head_dim_k); ++m)
-    copy(a.k_meta + std::uint64_t{m} * a.tokens * 2, b.k_meta + std::uint64_t{m} * b.tokens * 2, 2);
-  for (std::uint32_t m = 0; m < meta_count(a.format.v, a.head_dim_v); ++m)
-    copy(a.v_meta + std::uint64_t{m} * a.tokens * 2, b.v_meta + std::uint64_t{m} * b.tokens * 2, 2);
-  if (a.fields.score) copy(a.score, b.score, 4);
-  if (a.fields.position) copy(a.position, b.position, 4);
-  if (a.fields.bias) copy(a.bias, b.bias, 2);
+  for (std::uint32_t p = 0; p < 2; ++p)
+    visit(layout.k_plane[p], plane_bytes(layout.format.k, layout.head_dim_k, p));
+  for (std::uint32_t p = 0; p < 2; ++p)
+    visit(layout.v_plane[p], plane_bytes(layout.format.v, layout.head_dim_v, p));
+  for (std::uint32_t m = 0; m < meta_count(layout.format.k, layout.head_dim_k); ++m)
+    visit(layout.k_meta + std::uint64_t{m} * layout.tokens * 2, 2);
+  for (std::uint32_t m = 0; m < meta_count(layout.format.v, layout.head_dim_v); ++m)
+    visit(layout.v_meta + std::uint64_t{m} * layout.tokens * 2, 2);
+  if (layout.fields.score) visit(layout.score, 4);
+  if (layout.fields.position) visit(layout.position, 4);
+  if (layout.fields.bias) visit(layout.bias, 2);
 }
 
 }  // namespace quire
