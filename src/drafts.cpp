@@ -3,6 +3,7 @@
 #include "src/drafts.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "quire/pages/records.hpp"
 #include "src/append.hpp"
@@ -145,8 +146,12 @@ void close_up(CacheState& cache, const AcceptedRows& accepted) {
     if (from == to) continue;
     for (std::uint64_t r = 0; r < cache.group.heads(); ++r) {
       std::uint8_t* block = cache.rings + (cache.row(accepted.slot, 0, 0) + r) * ring.bytes;
-      copy_records(
-          {&ring.tokens, block, shape.slot(from)}, {&ring.tokens, block, shape.slot(to)}, 1);
+      for_each_segment(ring.tokens, [&](const RecordSegment& segment) {
+        std::uint8_t* array = block + segment.offset;
+        std::memcpy(array + shape.slot(to) * segment.bytes,
+                    array + shape.slot(from) * segment.bytes,
+                    segment.bytes);
+      });
       if (ring.tokens.fields.position) position_array(ring.tokens, block)[shape.slot(to)] = to;
     }
   }

@@ -19,14 +19,15 @@ std::uint64_t frame_bytes(const CacheState& cache, std::int32_t slot) {
   return bytes;
 }
 
-FrameHeader header_of(const CacheState& cache, std::int32_t slot) {
+FrameHeader header_of(const quire_cache& all, std::uint32_t group_index, std::int32_t slot) {
+  const CacheState& cache = all.at(group_index);
   const Slot& s = cache.slots[slot];
   FrameHeader header = {};
   std::memcpy(header.magic, kFrameMagic, sizeof(kFrameMagic));
   header.bytes = frame_bytes(cache, slot);
   header.version = kFrameVersion;
   header.tokens = s.tokens;
-  header.identity = identity_of(cache.group);
+  header.identity = identity_of(all, group_index);
   header.prompt_tokens = s.prompt_tokens;
   header.controlled_at = s.controlled_at;
   header.factor = s.factor;
@@ -53,20 +54,13 @@ Status check_frame_size(const CacheState& cache, std::int32_t slot) {
   return ok_status();
 }
 
-Status export_sequence(const CacheState& cache,
-                       std::int32_t slot,
-                       std::uint8_t* frame,
-                       std::uint64_t bytes) {
-  QUIRE_TRY(check_frame_size(cache, slot));
-  const FrameHeader header = header_of(cache, slot);
-  if (frame == nullptr) return invalid("frame", "not NULL", header.bytes, 0);
-  if (bytes < header.bytes) {
-    return fail(StatusCode::kMemoryTooSmall,
-                "bytes",
-                "as quire_seq_export_bytes says",
-                header.bytes,
-                bytes);
-  }
+// One layer group; returns where the next one begins.
+std::uint8_t* export_group(const quire_cache& all,
+                           std::uint32_t group_index,
+                           std::int32_t slot,
+                           std::uint8_t* frame) {
+  const CacheState& cache = all.at(group_index);
+  const FrameHeader header = header_of(all, group_index, slot);
   const Group& g = cache.group;
   const Slot& s = cache.slots[slot];
   std::memcpy(frame, &header, sizeof(header));
@@ -85,6 +79,28 @@ Status export_sequence(const CacheState& cache,
   }
   const std::uint64_t whole = sum.finish(at);
   std::memcpy(frame + offsetof(FrameHeader, checksum), &whole, sizeof(whole));
+  return at;
+}
+
+std::uint64_t all_frame_bytes(const quire_cache& cache, std::int32_t slot) {
+  std::uint64_t bytes = 0;
+  for_groups(cache, [&](const CacheState& group) { bytes += frame_bytes(group, slot); });
+  return bytes;
+}
+
+Status export_sequence(const quire_cache& cache,
+                       std::int32_t slot,
+                       std::uint8_t* frame,
+                       std::uint64_t bytes) {
+  QUIRE_TRY(
+      try_groups(cache, [&](const CacheState& group) { return check_frame_size(group, slot); }));
+  const std::uint64_t needed = all_frame_bytes(cache, slot);
+  if (frame == nullptr) return invalid("frame", "not NULL", needed, 0);
+  if (bytes < needed) {
+    return fail(
+        StatusCode::kMemoryTooSmall, "bytes", "as quire_seq_export_bytes says", needed, bytes);
+  }
+  for (std::uint32_t i = 0; i < cache.group_count; ++i) frame = export_group(cache, i, slot, frame);
   return ok_status();
 }
 
@@ -99,7 +115,7 @@ extern "C" quire_status quire_seq_export_bytes(const quire_cache* cache,
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     if (bytes == nullptr) return quire::invalid("bytes", "not NULL");
     QUIRE_TRY(quire::find_slot(*cache, slot, quire::state_bit(quire::SeqState::kOpen), "slot"));
-    *bytes = quire::frame_bytes(*cache, slot);
+    *bytes = quire::all_frame_bytes(*cache, slot);
     return quire::ok_status();
   });
 }

@@ -40,8 +40,8 @@ class FrameCursor {
 };
 
 void move_ring(const HeadView& view, FrameCursor& cursor) {
-  RingRun runs[3];
-  const std::uint32_t count = view.shape.runs(view.length, runs);
+  RingRun runs[kMaxRingRuns];
+  const std::uint32_t count = view.shape.runs(view.length, 0, runs);
   for_each_segment(view.ring->tokens, [&](const RecordSegment& s) {
     for (std::uint32_t r = 0; r < count; ++r)
       cursor.move(view.ring_block + s.offset + std::uint64_t{runs[r].first_slot} * s.bytes,
@@ -65,8 +65,10 @@ void move_tier(const HeadView& view, std::uint32_t tier, FrameCursor& cursor) {
 
 }  // namespace
 
-FrameIdentity identity_of(const Group& g) {
+FrameIdentity identity_of(const quire_cache& cache, std::uint32_t group_index) {
+  const Group& g = cache.at(group_index).group;
   FrameIdentity id = {};
+  id.group = group_index + 65536 * cache.group_count;
   const TokenFields& fields = g.layout.tier[0].fields;
   id.layers = g.layers;
   id.kv_heads = g.kv_heads;

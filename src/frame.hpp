@@ -3,6 +3,8 @@
 //   FrameHeader
 //   per layer and KV head: FrameHead, offset vectors, ring records, high records, low records
 //
+// A cache of several layer groups makes as many of these, one behind the other.
+//
 // Records are in the order of quire_gather (ring, high, low), segment by segment as in a page of
 // exactly that many tokens and no padding. Byte order is the machine's.
 #pragma once
@@ -31,7 +33,7 @@ struct FrameIdentity {
   std::uint32_t fields;  // bits: 1 score, 2 position, 4 bias
   std::uint32_t transform_seed;
   std::uint32_t tier_count;
-  std::uint32_t reserved;
+  std::uint32_t group;  // of how many: index + 65536 * count
   quire_format tier[kMaxTiers];
   quire_format ring;
 };
@@ -75,7 +77,7 @@ inline TierLayout frame_layout(const TierLayout& like, std::uint32_t tokens) {
 inline constexpr std::uint64_t kFrameChecked = 16;
 static_assert(kFrameChecked == offsetof(FrameHeader, bytes));
 
-FrameIdentity identity_of(const Group& group);
+FrameIdentity identity_of(const quire_cache& cache, std::uint32_t group_index);
 
 // Tokens in the ring of a sequence of `tokens` tokens.
 std::uint32_t ring_tokens(const RingShape& shape, std::int32_t tokens);

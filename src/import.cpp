@@ -212,17 +212,59 @@ void write_heads(CacheState& cache, const Incoming& in, std::int32_t slot) {
   }
 }
 
-Status import_sequence(CacheState& cache, Incoming& in, std::int32_t* slot) {
-  QUIRE_TRY(read_header(in));
-  QUIRE_TRY(check_identity(in.header.identity, identity_of(cache.group)));
-  QUIRE_TRY(check_sequence(cache, in));
-  QUIRE_TRY(check_heads(cache, in));
+// The frames of all layer groups.
+struct AllIncoming {
+  Incoming group[kMaxLayerGroups];
+
+  Status read(const quire_cache& cache, const std::uint8_t* frame, std::uint64_t bytes) {
+    for (std::uint32_t i = 0; i < cache.group_count; ++i) {
+      Incoming& in = group[i];
+      in.frame = frame;
+      in.bytes = bytes;
+      if (i + 1 < cache.group_count) QUIRE_TRY(cut_first(in));
+      QUIRE_TRY(read_header(in));
+      QUIRE_TRY(check_identity(in.header.identity, identity_of(cache, i)));
+      if (in.header.tokens != group[0].header.tokens) return corrupt("one sequence");
+      QUIRE_TRY(check_sequence(cache.at(i), in));
+      QUIRE_TRY(check_heads(cache.at(i), in));
+      frame += in.bytes;
+      bytes -= in.bytes;
+    }
+    return ok_status();
+  }
+
+ private:
+  // Another frame follows: this one ends where its header says.
+  static Status cut_first(Incoming& in) {
+    if (in.frame == nullptr) return invalid("frame", "not NULL");
+    if (in.bytes < sizeof(FrameHeader))
+      return corrupt("at least the bytes of a header", sizeof(FrameHeader), in.bytes);
+    std::uint64_t bytes;
+    std::memcpy(&bytes, in.frame + offsetof(FrameHeader, bytes), sizeof(bytes));
+    if (bytes > in.bytes) return corrupt("as many bytes as were exported", bytes, in.bytes);
+    if (bytes < sizeof(FrameHeader))
+      return corrupt("at least the bytes of a header", sizeof(FrameHeader), bytes);
+    in.bytes = bytes;
+    return ok_status();
+  }
+};
+
+Status import_sequence(quire_cache& cache,
+                       const std::uint8_t* frame,
+                       std::uint64_t bytes,
+                       std::int32_t* slot) {
+  AllIncoming in;
+  QUIRE_TRY(in.read(cache, frame, bytes));
   std::int32_t id = 0;
   QUIRE_TRY(find_free_slot(cache, &id));
-  QUIRE_TRY(cache.reserve(in.pages));
-  write_slot(cache, in, id);
-  write_heads(cache, in, id);
-  cache.counters.sequences.fetch_add(1, std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < cache.group_count; ++i)
+    QUIRE_TRY(cache.at(i).reserve(in.group[i].pages));
+  for (std::uint32_t i = 0; i < cache.group_count; ++i) {
+    CacheState& group = cache.at(i);
+    write_slot(group, in.group[i], id);
+    write_heads(group, in.group[i], id);
+    group.counters.sequences.fetch_add(1, std::memory_order_relaxed);
+  }
   *slot = id;
   return ok_status();
 }
@@ -235,9 +277,6 @@ extern "C" quire_status quire_seq_import(
   return quire::guarded(error, [&]() -> quire::Status {
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     if (slot == nullptr) return quire::invalid("slot", "not NULL");
-    quire::Incoming in;
-    in.frame = static_cast<const std::uint8_t*>(frame);
-    in.bytes = bytes;
-    return quire::import_sequence(*cache, in, slot);
+    return quire::import_sequence(*cache, static_cast<const std::uint8_t*>(frame), bytes, slot);
   });
 }
