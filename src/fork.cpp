@@ -9,8 +9,7 @@ namespace {
 
 struct ForkRequest {
   std::int32_t parent = 0;
-  const quire_threshold* thresholds = nullptr;
-  std::uint64_t threshold_count = 0;
+  ThresholdList thresholds;
 };
 
 // Tiers whose last page has room: the child gets a copy of it.
@@ -68,23 +67,31 @@ void copy_sequence(CacheState& cache, const ForkRequest& request, std::int32_t c
   }
 }
 
-Status fork(CacheState& cache, const ForkRequest& request, std::int32_t* slot) {
-  if (!cache.max.sharing) {
-    return fail(StatusCode::kUnsupported, "cache", "a cache created with QUIRE_CACHE_SHARING");
-  }
-  QUIRE_TRY(find_slot(cache, request.parent, state_bit(SeqState::kOpen), "slot"));
-  const Policy& policy = cache.slots[request.parent].policy;
-  QUIRE_TRY(check_thresholds(cache, policy, {request.thresholds, request.threshold_count}));
-  std::int32_t child = 0;
-  QUIRE_TRY(find_free_slot(cache, &child));
-  QUIRE_TRY(cache.reserve(open_pages(cache, request.parent)));
+// From here on nothing can fail.
+void fork_group(CacheState& cache, const ForkRequest& request, std::int32_t child) {
   copy_sequence(cache, request, child);
   for (std::uint64_t head = 0; head < cache.group.heads(); ++head) {
     for (std::uint32_t t = 0; t < cache.group.layout.tier_count; ++t)
       fork_tier(cache, request, child, head, t);
   }
-  set_thresholds(cache, child, {request.thresholds, request.threshold_count});
+  set_thresholds(cache, child, request.thresholds);
   cache.counters.sequences.fetch_add(1, std::memory_order_relaxed);
+}
+
+Status fork(quire_cache& cache, const ForkRequest& request, std::int32_t* slot) {
+  if (!cache.max.sharing) {
+    return fail(StatusCode::kUnsupported, "cache", "a cache created with QUIRE_CACHE_SHARING");
+  }
+  QUIRE_TRY(find_slot(cache, request.parent, state_bit(SeqState::kOpen), "slot"));
+  QUIRE_TRY(check_threshold_layers(cache, request.thresholds));
+  QUIRE_TRY(try_groups(cache, [&](const CacheState& group) {
+    return check_thresholds(group, group.slots[request.parent].policy, request.thresholds);
+  }));
+  std::int32_t child = 0;
+  QUIRE_TRY(find_free_slot(cache, &child));
+  QUIRE_TRY(try_groups(
+      cache, [&](CacheState& group) { return group.reserve(open_pages(group, request.parent)); }));
+  for_groups(cache, [&](CacheState& group) { fork_group(group, request, child); });
   *slot = child;
   return ok_status();
 }
@@ -100,7 +107,6 @@ extern "C" quire_status quire_seq_fork(quire_cache* cache,
     quire_seq_fork_args a;
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
     if (slot == nullptr) return quire::invalid("slot", "not NULL");
-    QUIRE_TRY(quire::check_threshold_layers(*cache, {a.thresholds, a.threshold_count}));
-    return quire::fork(*cache, {a.slot, a.thresholds, a.threshold_count}, slot);
+    return quire::fork(*cache, {a.slot, {a.thresholds, a.threshold_count}}, slot);
   });
 }
