@@ -1,4 +1,4 @@
-// A prompt: credit at the start, then layer by layer scores, plan, pages, records.
+// A layer of a prompt: scores, plan, pages, records. Its begin and end are in prefill_begin.cpp.
 #include <algorithm>
 #include <cmath>
 
@@ -7,7 +7,6 @@
 #include "src/args.hpp"
 #include "src/prefill_control.hpp"
 #include "src/prefill_plan.hpp"
-#include "src/sequence.hpp"
 
 namespace quire {
 namespace {
@@ -236,19 +235,20 @@ Status prefill_layer(CacheState& cache, const LayerCall& call) {
   return ok_status();
 }
 
+// `layer` is that of the group.
 Status read_layer_args(const CacheState& cache,
+                       std::uint32_t layer,
                        const quire_prefill_layer_args& a,
                        LayerCall& call) {
   const Group& g = cache.group;
   QUIRE_TRY(find_slot(cache, a.slot, state_bit(SeqState::kPrefill), "slot"));
   const Slot& s = cache.slots[a.slot];
   call.slot = a.slot;
-  call.layer = a.layer;
+  call.layer = layer;
   call.tokens = static_cast<std::uint32_t>(s.prompt_tokens);
-  if (a.layer != s.next_layer) {
-    if (a.layer >= g.layers) return invalid("layer", "below layers", g.layers, a.layer);
-    return fail(
-        StatusCode::kBadState, "layer", "layers of a prompt in order", s.next_layer, a.layer);
+  if (layer != s.next_layer) {
+    const std::uint32_t next = s.next_layer < g.layers ? cache.layer_ids[s.next_layer] : g.layers;
+    return fail(StatusCode::kBadState, "layer", "layers of a prompt in order", next, a.layer);
   }
   QUIRE_TRY(read_rows(a.k, "k", {call.tokens, g.kv_heads, g.dim_k}, call.k));
   QUIRE_TRY(read_rows(a.v, "v", {call.tokens, g.kv_heads, g.dim_v}, call.v));
@@ -262,67 +262,11 @@ Status read_layer_args(const CacheState& cache,
   }
   call.lse = a.lse;
   QUIRE_TRY(read_rule(a.rule, g.dim_k, g.q_heads, call.rule));
+  if (call.rule.sliding_window == 0)
+    call.rule.sliding_window = static_cast<std::int32_t>(g.sliding_window);
   call.plan = a.plan;
   call.plan_out = a.plan_out;
   return read_parallel(a.parallel, cache.max.threads, call.parallel);
-}
-
-Status prefill_begin(CacheState& cache, std::int32_t slot, std::uint32_t tokens) {
-  QUIRE_TRY(find_slot(cache, slot, state_bit(SeqState::kOpen), "slot"));
-  Slot& s = cache.slots[slot];
-  if (s.tokens != 0) {
-    return fail(StatusCode::kUnsupported,
-                "slot",
-                "an empty sequence: later prompts are not in this version",
-                0,
-                static_cast<std::uint64_t>(s.tokens));
-  }
-  if (tokens < 1) return invalid("tokens", "at least 1", 1, tokens);
-  if (tokens > cache.max.tokens) {
-    return fail(StatusCode::kCapacity, "tokens", "not above max_tokens", tokens, cache.max.tokens);
-  }
-  Policy bound = s.policy;  // thresholds of single heads may keep more
-  for (std::uint64_t i = 0; i < cache.group.heads(); ++i) {
-    const HeadState& head = cache.head_states[cache.row(slot, 0, 0) + i];
-    bound.alpha_high = std::min(bound.alpha_high, head.alpha_high);
-    bound.alpha_low = std::min(bound.alpha_low, head.alpha_low);
-  }
-  const std::uint64_t pages = prompt_pages(bound, cache.admission(s.policy), tokens);
-  QUIRE_TRY(cache.reserve(pages));
-  s.state = SeqState::kPrefill;
-  s.prompt_tokens = static_cast<std::int32_t>(tokens);
-  s.next_layer = 0;
-  s.factor = initial_factor(s.policy);
-  cache.set_credit(s, pages);
-  return ok_status();
-}
-
-Status prefill_end(CacheState& cache, std::int32_t slot) {
-  QUIRE_TRY(find_slot(cache, slot, state_bit(SeqState::kPrefill), "slot"));
-  Slot& s = cache.slots[slot];
-  if (s.next_layer != cache.group.layers) {
-    return fail(StatusCode::kBadState,
-                "layer",
-                "quire_prefill_layer of every layer first",
-                cache.group.layers,
-                s.next_layer);
-  }
-  s.state = SeqState::kOpen;
-  s.tokens = s.prompt_tokens;
-  s.controlled_at = s.tokens;
-  cache.set_credit(s, 0);
-  return ok_status();
-}
-
-Status prefill_cancel(CacheState& cache, std::int32_t slot) {
-  QUIRE_TRY(find_slot(cache, slot, state_bit(SeqState::kPrefill), "slot"));
-  Slot& s = cache.slots[slot];
-  cache.release_all(slot);
-  cache.set_credit(s, 0);
-  reset_empty(cache, slot);
-  s.state = SeqState::kOpen;
-  s.next_layer = 0;
-  return ok_status();
 }
 
 }  // namespace
@@ -343,38 +287,19 @@ std::uint64_t prefill_workspace(const Group& group, const Maxima& max, const Bac
 
 using quire::Status;
 
-extern "C" quire_status quire_prefill_begin(quire_cache* cache,
-                                            int32_t slot,
-                                            uint32_t tokens,
-                                            quire_error* error) {
-  return quire::guarded(error, [&]() -> Status {
-    if (cache == nullptr) return quire::invalid("cache", "not NULL");
-    return quire::prefill_begin(*cache, slot, tokens);
-  });
-}
-
 extern "C" quire_status quire_prefill_layer(quire_cache* cache,
                                             const quire_prefill_layer_args* args) {
   return quire::guarded(quire::error_of(args), [&]() -> Status {
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire_prefill_layer_args a;
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
+    quire::CacheState* state = nullptr;
+    std::uint32_t layer = 0;
     quire::LayerCall call;
-    QUIRE_TRY(quire::read_layer_args(*cache, a, call));
-    return quire::prefill_layer(*cache, call);
-  });
-}
-
-extern "C" quire_status quire_prefill_end(quire_cache* cache, int32_t slot, quire_error* error) {
-  return quire::guarded(error, [&]() -> Status {
-    if (cache == nullptr) return quire::invalid("cache", "not NULL");
-    return quire::prefill_end(*cache, slot);
-  });
-}
-
-extern "C" quire_status quire_prefill_cancel(quire_cache* cache, int32_t slot, quire_error* error) {
-  return quire::guarded(error, [&]() -> Status {
-    if (cache == nullptr) return quire::invalid("cache", "not NULL");
-    return quire::prefill_cancel(*cache, slot);
+    QUIRE_TRY(
+        quire::find_slot(*cache, a.slot, quire::state_bit(quire::SeqState::kPrefill), "slot"));
+    QUIRE_TRY(quire::find_layer(*cache, a.layer, state, layer));
+    QUIRE_TRY(quire::read_layer_args(*state, layer, a, call));
+    return quire::prefill_layer(*state, call);
   });
 }
