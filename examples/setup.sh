@@ -89,6 +89,13 @@ quire_build() {
 # Address and undefined behaviour sanitizers, tests only.
 quire_build_asan() {
   cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DQUIRE_BUILD_TESTS=ON \
-    -DQUIRE_BUILD_EXAMPLES=ON "-DQUIRE_SANITIZE=address,undefined" >/dev/null
+    -DQUIRE_BUILD_EXAMPLES=ON -DQUIRE_BUILD_BENCH=OFF "-DQUIRE_SANITIZE=address,undefined" >/dev/null
   cmake --build build-asan --parallel "$(nproc)"
+}
+
+# Thread sanitizer, for the tests with several threads alone.
+quire_build_tsan() {
+  cmake -S . -B build-tsan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DQUIRE_BUILD_TESTS=ON \
+    -DQUIRE_BUILD_EXAMPLES=OFF -DQUIRE_BUILD_BENCH=OFF "-DQUIRE_SANITIZE=thread" >/dev/null
+  cmake --build build-tsan --parallel "$(nproc)" --target lifecycle_threads_test cache_threads_test
 }

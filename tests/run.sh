@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, runs all tests, then the unit tests once more with sanitizers.
+# Installs what is missing, builds, runs all tests, then the unit tests once more with sanitizers: all
+# with address and undefined, those of several threads with thread.
 #
 #   bash tests/run.sh             everything (about 15 minutes on two cores)
 #   bash tests/run.sh --quick     without the sanitizer run
@@ -30,5 +31,9 @@ if [ "$quick" = 0 ] && [ "$status" = 0 ]; then
   quire_build_asan
   ctest --test-dir build-asan --output-on-failure --parallel "$(nproc)" \
     --label-exclude 'slow|install|reported' || status=$?
+fi
+if [ "$quick" = 0 ] && [ "$status" = 0 ]; then
+  quire_build_tsan
+  ctest --test-dir build-tsan --output-on-failure --label-regex threads || status=$?
 fi
 exit "$status"
