@@ -202,19 +202,14 @@ struct Headroom {
   }
 };
 
-// Of the layer groups that whose pool will be short first.
-Headroom tightest_headroom(const quire_cache& cache,
-                           const std::int32_t* slots,
-                           std::uint32_t count,
-                           std::uint32_t rows) {
+// Of the layer groups that whose pool will be short first; needed_in(group) gives its pages.
+template <class NeededT>
+Headroom tightest_headroom(const quire_cache& cache, NeededT&& needed_in) {
   Headroom tightest;
   for (std::uint32_t g = 0; g < cache.group_count; ++g) {
     const CacheState& group = cache.at(g);
     const std::uint64_t free = group.free_pages.free_count();
-    Headroom mine;
-    mine.available = free > group.credit ? free - group.credit : 0;
-    for (std::uint32_t i = 0; i < count; ++i)
-      if (slots[i] != -1) mine.needed += headroom(group, slots[i], rows);
+    const Headroom mine = {needed_in(group), free > group.credit ? free - group.credit : 0};
     if (g == 0 || mine.tighter_than(tightest)) tightest = mine;
   }
   return tightest;
@@ -296,6 +291,7 @@ extern "C" quire_status quire_pages_for(const quire_cache* cache,
                                         const quire_policy* policy,
                                         uint32_t tokens,
                                         uint64_t* pages,
+                                        uint64_t* available,
                                         quire_error* error) {
   return quire::guarded(error, [&]() -> Status {
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
@@ -312,11 +308,13 @@ extern "C" quire_status quire_pages_for(const quire_cache* cache,
                          cache->max.tokens);
     }
     if (pages == nullptr) return quire::invalid("pages", "not NULL");
-    *pages = 0;
-    quire::for_groups(*cache, [&](const quire::CacheState& group) {
-      const quire::Policy own = quire::policy_in(group.group, p);
-      *pages += quire::prompt_pages(own, group.admission(own), tokens);
-    });
+    const quire::Headroom room =
+        quire::tightest_headroom(*cache, [&](const quire::CacheState& group) {
+          const quire::Policy own = quire::policy_in(group.group, p);
+          return quire::prompt_pages(own, group.admission(own), tokens);
+        });
+    *pages = room.needed;
+    if (available != nullptr) *available = room.available;
     return quire::ok_status();
   });
 }
@@ -342,7 +340,12 @@ extern "C" quire_status quire_headroom_pages(const quire_cache* cache,
           quire::find_slot(*cache, slots[i], quire::state_bit(quire::SeqState::kOpen), "slots"));
     }
     const quire::Headroom room =
-        quire::tightest_headroom(*cache, slots, count, rows == 0 ? 1 : rows);
+        quire::tightest_headroom(*cache, [&](const quire::CacheState& group) {
+          std::uint64_t pages = 0;
+          for (std::uint32_t i = 0; i < count; ++i)
+            if (slots[i] != -1) pages += quire::headroom(group, slots[i], rows == 0 ? 1 : rows);
+          return pages;
+        });
     *needed = room.needed;
     *available = room.available;
     return quire::ok_status();

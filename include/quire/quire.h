@@ -792,11 +792,12 @@ typedef struct quire_query_args {
 /* Positions, tiers and scores of what one head retains, in the order of quire_gather. */
 QUIRE_API quire_status quire_query(const quire_cache* cache, const quire_query_args* args);
 
-/* Pages that a prompt of `tokens` tokens reserves under a policy: the closed form of admission.
+/* Pages that a prompt of `tokens` tokens reserves under a policy, and (unless NULL) pages free for it: the
+ * closed form of admission; of several layer groups those of the one with the least to spare.
  * quire_prefill_begin reserves more where a byte budget or target meets overrides of single heads
  * with lower thresholds: they may keep more than the policy. */
 QUIRE_API quire_status quire_pages_for(const quire_cache* cache, const quire_policy* policy, uint32_t tokens,
-                                       uint64_t* pages, quire_error* error);
+                                       uint64_t* pages, uint64_t* available, quire_error* error);
 
 /* Pages that the next step of these sequences can need at most, with `rows` rows for each (0 means 1),
  * and pages free for it; of several layer groups those of the one with the least to spare. */

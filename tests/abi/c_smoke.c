@@ -134,7 +134,7 @@ static void prompt(world* w) {
   open.policy = &w->policy;
   open.error = &w->error;
   CHECK_OK(quire_seq_open(w->cache, &open, &w->slot));
-  CHECK_OK(quire_pages_for(w->cache, &w->policy, TOKENS, &pages, &w->error));
+  CHECK_OK(quire_pages_for(w->cache, &w->policy, TOKENS, &pages, NULL, &w->error));
   CHECK(pages > 0);
   CHECK_OK(quire_prefill_begin(w->cache, w->slot, TOKENS, &w->error));
   CHECK_OK(quire_prefill_cancel(w->cache, w->slot, &w->error));

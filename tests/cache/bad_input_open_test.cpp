@@ -156,7 +156,7 @@ TEST_CASE("a policy out of range has no pages in advance either", "[cache][bad_i
     scene.calls.reset_outputs();
     require_refused(scene.cache, scene.calls, bad.want, [&] {
       return quire_pages_for(
-          scene.cache.get(), &policy, 10, &scene.calls.number[0], &scene.calls.error);
+          scene.cache.get(), &policy, 10, &scene.calls.number[0], nullptr, &scene.calls.error);
     });
   }
 }

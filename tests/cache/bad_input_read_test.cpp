@@ -239,9 +239,10 @@ TEST_CASE("headroom and pages in advance name the argument that is missing", "[c
   refuse("needed", [&] { return quire_headroom_pages(cache, &slot, 1, 1, nullptr, n, &c.error); });
   refuse("available",
          [&] { return quire_headroom_pages(cache, &slot, 1, 1, n, nullptr, &c.error); });
-  refuse("cache", [&] { return quire_pages_for(nullptr, &c.policy, 10, n, &c.error); });
-  refuse("policy", [&] { return quire_pages_for(cache, nullptr, 10, n, &c.error); });
-  refuse("pages", [&] { return quire_pages_for(cache, &c.policy, 10, nullptr, &c.error); });
+  refuse("cache", [&] { return quire_pages_for(nullptr, &c.policy, 10, n, nullptr, &c.error); });
+  refuse("policy", [&] { return quire_pages_for(cache, nullptr, 10, n, nullptr, &c.error); });
+  refuse("pages",
+         [&] { return quire_pages_for(cache, &c.policy, 10, nullptr, nullptr, &c.error); });
   c.need(quire_headroom_pages(cache, nullptr, 0, 1, n, n + 1, &c.error));
   CHECK(n[0] == 0);
   CHECK(n[1] == s.cache.stats().free_bytes / s.cache.sizes.page_bytes);

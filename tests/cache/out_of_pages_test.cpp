@@ -73,8 +73,8 @@ TEST_CASE("a prompt is refused when its closed form exceeds the free pages", "[c
   Scene s(small_spec(QUIRE_RECIPE_KEEP_ALL, 5));
   const std::int32_t first = s.calls.open_with(4 + 32);  // 2 pages
   const std::int32_t next = s.calls.open_with(0);
-  s.calls.need(
-      quire_pages_for(s.cache.get(), &s.calls.policy, 64, &s.calls.number[0], &s.calls.error));
+  s.calls.need(quire_pages_for(
+      s.cache.get(), &s.calls.policy, 64, &s.calls.number[0], nullptr, &s.calls.error));
   CHECK(s.calls.number[0] == 4);  // 60 tokens outside the window
   s.refuse(4, 3, [&] { return quire_prefill_begin(s.cache.get(), next, 64, &s.calls.error); });
   s.calls.need(quire_prefill_begin(s.cache.get(), next, 4 + 48, &s.calls.error));

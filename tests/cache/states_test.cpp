@@ -173,7 +173,7 @@ quire_status run_headroom(Scene& s) {
 }
 
 quire_status run_pages_for(Scene& s) {
-  return quire_pages_for(s.get(), &s.calls.policy, 10, &s.calls.number[0], &s.calls.error);
+  return quire_pages_for(s.get(), &s.calls.policy, 10, &s.calls.number[0], nullptr, &s.calls.error);
 }
 
 quire_status run_explain(Scene& s) {

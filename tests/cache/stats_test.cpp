@@ -299,7 +299,8 @@ TEST_CASE("pages of a prompt that is closed half-way are free again", "[cache][s
 TEST_CASE("pages promised to a prompt shrink layer by layer and end at nothing", "[cache][stats]") {
   Scene s{RawSpec()};
   const std::int32_t slot = s.calls.open_with(0);
-  s.calls.need(quire_pages_for(s.cache.get(), &s.calls.policy, 50, s.calls.number, &s.calls.error));
+  s.calls.need(
+      quire_pages_for(s.cache.get(), &s.calls.policy, 50, s.calls.number, nullptr, &s.calls.error));
   s.calls.need(quire_prefill_begin(s.cache.get(), slot, 50, &s.calls.error));
   CHECK(s.cache.stats().promised_pages == s.calls.number[0]);
   CHECK(s.cache.stats().live_pages == 0);

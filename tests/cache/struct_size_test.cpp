@@ -160,7 +160,7 @@ const Call kCalls[] = {
        args.error = &s.calls.error;
        return quire_accept(s.get(), s.put(args)); }},
     {"quire_pages_for policy", true, true, [](Scene& s) {
-       return quire_pages_for(s.get(), s.put(s.calls.policy), 9, s.calls.number, &s.calls.error); }},
+       return quire_pages_for(s.get(), s.put(s.calls.policy), 9, s.calls.number, nullptr, &s.calls.error); }},
     {"quire_prefill_layer", true, true, [](Scene& s) {
        const std::int32_t fresh = s.calls.open_with(0);
        s.calls.need(quire_prefill_begin(s.get(), fresh, kTokens, &s.calls.error));

@@ -272,7 +272,11 @@ TEST_CASE("a shortage in any layer group stops the whole call", "[lifecycle][gro
   REQUIRE(Cache::create(GroupSet::desc(set.group, 3), &cache).ok());
   std::int32_t slot = -1;
   REQUIRE(cache.open(set.policy, &slot).ok());
+  std::uint64_t needed = 0, available = 0;
+  REQUIRE(quire_pages_for(cache.get(), &set.policy, 200, &needed, &available, nullptr) == QUIRE_OK);
+  REQUIRE(available == 12);
   const Result refused = cache.prefill_begin(slot, 200);
+  REQUIRE(refused.needed() == needed);
   REQUIRE(refused.status() == QUIRE_OUT_OF_PAGES);
   REQUIRE(refused.given() == 12);
   REQUIRE(cache.stats().promised_pages == 0);

@@ -47,7 +47,8 @@ PoolSpec spec_of(double byte_target) {
 std::uint64_t pages_for(const PoolSpec& spec) {
   const PoolCache probe(spec);
   std::uint64_t pages = 0;
-  REQUIRE(quire_pages_for(probe.cache.get(), &spec.policy, kTokens, &pages, nullptr) == QUIRE_OK);
+  REQUIRE(quire_pages_for(probe.cache.get(), &spec.policy, kTokens, &pages, nullptr, nullptr) ==
+          QUIRE_OK);
   return pages;
 }
 

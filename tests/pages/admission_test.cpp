@@ -66,7 +66,8 @@ constexpr PolicyCase kCases[] = {
 
 std::uint64_t pages_for(const PoolCache& box, std::uint32_t tokens) {
   std::uint64_t pages = 0;
-  REQUIRE(quire_pages_for(box.cache.get(), &box.spec.policy, tokens, &pages, nullptr) == QUIRE_OK);
+  REQUIRE(quire_pages_for(box.cache.get(), &box.spec.policy, tokens, &pages, nullptr, nullptr) ==
+          QUIRE_OK);
   return pages;
 }
 

@@ -208,7 +208,7 @@ void look(quire_cache* cache, Calls& calls, std::int32_t slot) {
   quire_seq_info info = QUIRE_SEQ_INFO_INIT;
   sum += quire_seq_info_get(cache, slot, &info, nullptr);
   std::uint64_t pages = 0;
-  sum += quire_pages_for(cache, &calls.spec.policy, 50, &pages, nullptr);
+  sum += quire_pages_for(cache, &calls.spec.policy, 50, &pages, nullptr, nullptr);
   if ((calls.spec.group.layout.flags & QUIRE_LAYOUT_NO_POSITION) != 0) return;
   quire_plan_apply_args plan = QUIRE_PLAN_APPLY_ARGS_INIT;
   plan.slot = slot;

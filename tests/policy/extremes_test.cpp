@@ -29,7 +29,8 @@ RigSpec starved_spec() {
 std::uint64_t pages_for_prompt(const RigSpec& spec) {
   const Rig probe(spec);
   std::uint64_t pages = 0;
-  REQUIRE(quire_pages_for(probe.cache.get(), &spec.policy, kPrompt, &pages, nullptr) == QUIRE_OK);
+  REQUIRE(quire_pages_for(probe.cache.get(), &spec.policy, kPrompt, &pages, nullptr, nullptr) ==
+          QUIRE_OK);
   return pages;
 }
 

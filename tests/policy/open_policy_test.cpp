@@ -53,7 +53,8 @@ void refused(const Refusal& refusal, bool by_admission = true) {
   REQUIRE(unchanged);
   if (by_admission) {
     std::uint64_t pages = 77;
-    REQUIRE(quire_pages_for(rig.cache.get(), &policy, 100, &pages, nullptr) == refusal.status);
+    REQUIRE(quire_pages_for(rig.cache.get(), &policy, 100, &pages, nullptr, nullptr) ==
+            refusal.status);
     REQUIRE(pages == 77);
   }
   REQUIRE(rig.open() == 1);  // the slot that a refusal must not take

@@ -68,8 +68,9 @@ void store_plan_among_others(RigSpec spec, const Stream& stream, const std::uint
   spec.sequences = 8;
   {
     const Rig probe(spec);
-    REQUIRE(quire_pages_for(probe.cache.get(), &spec.policy, kPrompt, &spec.pages, nullptr) ==
-            QUIRE_OK);
+    REQUIRE(
+        quire_pages_for(probe.cache.get(), &spec.policy, kPrompt, &spec.pages, nullptr, nullptr) ==
+        QUIRE_OK);
   }
   spec.pages *= spec.sequences;
   Rig rig(spec);
@@ -93,7 +94,8 @@ void store_in_exact_pool(RigSpec spec, const Stream& stream) {
   std::uint64_t pages = 0;
   {
     const Rig probe(spec);
-    REQUIRE(quire_pages_for(probe.cache.get(), &spec.policy, kPrompt, &pages, nullptr) == QUIRE_OK);
+    REQUIRE(quire_pages_for(probe.cache.get(), &spec.policy, kPrompt, &pages, nullptr, nullptr) ==
+            QUIRE_OK);
   }
   INFO("admission asked for " << pages << " pages");
   REQUIRE(pages > 0);
@@ -253,7 +255,8 @@ TEST_CASE("a low tier of fewer tokens to a page fits the reservation", "[policy]
     const Rig probe(spec);
     const PageLayout& layout = probe.state().group.layout;
     REQUIRE(layout.tier[1].tokens < layout.tier[0].tokens);
-    REQUIRE(quire_pages_for(probe.cache.get(), &spec.policy, 500, &pages, nullptr) == QUIRE_OK);
+    REQUIRE(quire_pages_for(probe.cache.get(), &spec.policy, 500, &pages, nullptr, nullptr) ==
+            QUIRE_OK);
   }
   spec.pages = pages;
   Rig rig(spec);
