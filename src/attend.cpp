@@ -278,7 +278,9 @@ extern "C" quire_status quire_extend(quire_cache* cache, const quire_extend_args
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire_extend_args a;
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
-    QUIRE_TRY(quire::find_slot(*cache, a.slot, quire::state_bit(quire::SeqState::kOpen), "slot"));
+    constexpr std::uint32_t kReadable =
+        quire::state_bit(quire::SeqState::kOpen) | quire::state_bit(quire::SeqState::kFrozen);
+    QUIRE_TRY(quire::find_slot(*cache, a.slot, kReadable, "slot"));
     if (a.rows < 1) return quire::invalid("rows", "at least 1", 1, a.rows);
     const std::int64_t last = std::int64_t{a.first_position} + a.rows - 1;
     if (a.first_position < 0 || last > quire::kMaxPosition) {

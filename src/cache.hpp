@@ -62,7 +62,18 @@ enum class SeqState : std::uint32_t {
   kPrefill = 2,
   kStep = 3,
   kDraft = 4,
-  kBroken = 5
+  kBroken = 5,
+  kFrozen = 6
+};
+
+// What a sequence has to do with prefix handles. Kept in the first layer group.
+struct PrefixState {
+  std::uint64_t identity[2] = {};  // of a handle
+  std::uint64_t serial = 0;        // of a handle, never given twice; 0: no handle
+  std::uint64_t used_at = 0;       // of a handle, on the cache's clock
+  std::uint32_t readers = 0;       // of a handle: open sequences that came from it
+  std::int32_t origin = -1;        // of a reader: the handle's slot, as long as the serial is
+  std::uint64_t origin_serial = 0;
 };
 
 // One sequence.
@@ -82,6 +93,8 @@ struct Slot {
   DraftTree tree;              // of those rows
   std::uint32_t unscored = 0;  // tokens since the last scored query that were not scored themselves
   std::uint64_t credit = 0;    // pages promised to the open prompt or to drafts
+  bool replanned = false;  // tokens were taken out or moved by other calls than prompts and steps
+  PrefixState prefix;
   std::uint64_t live_pages = 0;
   std::uint64_t chunks = 0;
   std::uint64_t tier_tokens[kMaxTiers] = {};
@@ -98,6 +111,7 @@ inline std::int32_t initial_control(const Policy& policy) {
 // Numbers that any thread may read.
 struct Counters {
   std::atomic<std::uint64_t> sequences{0};
+  std::atomic<std::uint64_t> handles{0};
   std::atomic<std::uint64_t> live_pages{0};
   std::atomic<std::uint64_t> shared_pages{0};
   std::atomic<std::uint64_t> promised{0};
@@ -248,6 +262,7 @@ struct quire_cache : quire::CacheState {
   quire::CacheState* others = nullptr;  // [group_count - 1]
   std::uint32_t layer_count = 0;
   quire_layer_place* layers = nullptr;  // [layer_count] by the number that calls use
+  std::uint64_t prefix_clock = 0;       // counts uses of prefix handles
 
   quire::CacheState& at(std::uint32_t group_index) {
     if (group_index == 0) return *this;

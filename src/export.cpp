@@ -7,6 +7,9 @@
 #include "src/frame.hpp"
 
 namespace quire {
+
+constexpr std::uint32_t kExportable = state_bit(SeqState::kOpen) | state_bit(SeqState::kFrozen);
+
 namespace {
 
 std::uint64_t frame_bytes(const CacheState& cache, std::int32_t slot) {
@@ -31,7 +34,8 @@ FrameHeader header_of(const quire_cache& all, std::uint32_t group_index, std::in
   header.prompt_tokens = s.prompt_tokens;
   header.controlled_at = s.controlled_at;
   header.factor = s.factor;
-  header.given_offsets = (s.given_k_offset ? 1u : 0u) | (s.given_v_offset ? 2u : 0u);
+  header.marks =
+      (s.given_k_offset ? 1u : 0u) | (s.given_v_offset ? 2u : 0u) | (s.replanned ? 4u : 0u);
   std::copy(s.ends.end, s.ends.end + s.ends.count, header.prompt_end);
   header.prompt_end_count = s.ends.count;
   header.ring_from = s.shape.from;
@@ -114,7 +118,7 @@ extern "C" quire_status quire_seq_export_bytes(const quire_cache* cache,
   return quire::guarded(error, [&]() -> quire::Status {
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     if (bytes == nullptr) return quire::invalid("bytes", "not NULL");
-    QUIRE_TRY(quire::find_slot(*cache, slot, quire::state_bit(quire::SeqState::kOpen), "slot"));
+    QUIRE_TRY(quire::find_slot(*cache, slot, quire::kExportable, "slot"));
     *bytes = quire::all_frame_bytes(*cache, slot);
     return quire::ok_status();
   });
@@ -124,7 +128,7 @@ extern "C" quire_status quire_seq_export(
     const quire_cache* cache, int32_t slot, void* frame, uint64_t bytes, quire_error* error) {
   return quire::guarded(error, [&]() -> quire::Status {
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
-    QUIRE_TRY(quire::find_slot(*cache, slot, quire::state_bit(quire::SeqState::kOpen), "slot"));
+    QUIRE_TRY(quire::find_slot(*cache, slot, quire::kExportable, "slot"));
     return quire::export_sequence(*cache, slot, static_cast<std::uint8_t*>(frame), bytes);
   });
 }

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "src/args.hpp"
+#include "src/prefix.hpp"
 #include "src/sequence.hpp"
 
 namespace quire {
@@ -52,6 +53,7 @@ void copy_sequence(CacheState& cache, const ForkRequest& request, std::int32_t c
   const Slot& parent = cache.slots[request.parent];
   Slot& s = cache.slots[child];
   s = parent;
+  s.state = SeqState::kOpen;
   s.live_pages = 0;
   s.chunks = 0;
   const std::uint64_t from = cache.row(request.parent, 0, 0);
@@ -82,7 +84,8 @@ Status fork(quire_cache& cache, const ForkRequest& request, std::int32_t* slot) 
   if (!cache.max.sharing) {
     return fail(StatusCode::kUnsupported, "cache", "a cache created with QUIRE_CACHE_SHARING");
   }
-  QUIRE_TRY(find_slot(cache, request.parent, state_bit(SeqState::kOpen), "slot"));
+  constexpr std::uint32_t kForkable = state_bit(SeqState::kOpen) | state_bit(SeqState::kFrozen);
+  QUIRE_TRY(find_slot(cache, request.parent, kForkable, "slot"));
   QUIRE_TRY(check_threshold_layers(cache, request.thresholds));
   QUIRE_TRY(try_groups(cache, [&](const CacheState& group) {
     return check_thresholds(group, group.slots[request.parent].policy, request.thresholds);
@@ -92,6 +95,7 @@ Status fork(quire_cache& cache, const ForkRequest& request, std::int32_t* slot) 
   QUIRE_TRY(try_groups(
       cache, [&](CacheState& group) { return group.reserve(open_pages(group, request.parent)); }));
   for_groups(cache, [&](CacheState& group) { fork_group(group, request, child); });
+  join_prefix(cache, request.parent, child);
   *slot = child;
   return ok_status();
 }

@@ -49,7 +49,7 @@ struct FrameHeader {
   std::int32_t prompt_tokens;
   std::int32_t controlled_at;
   float factor;
-  std::uint32_t given_offsets;  // bits: 1 K, 2 V
+  std::uint32_t marks;  // bits: 1 K offset given, 2 V offset given, 4 replanned
   std::int32_t prompt_end[8];
   std::uint32_t prompt_end_count;
   std::int32_t ring_from;

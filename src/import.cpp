@@ -85,7 +85,7 @@ Status check_sequence(const CacheState& cache, Incoming& in) {
   const bool sane = h.prompt_tokens >= 0 && h.prompt_tokens <= h.tokens &&
                     h.controlled_at >= -static_cast<std::int32_t>(kMaxCadence) &&
                     h.controlled_at <= h.tokens && h.prompt_end_count <= 8 && h.factor >= 0.0f &&
-                    h.given_offsets <= 3 && h.ring_from >= 0 && h.ring_from <= h.tokens;
+                    h.marks <= 7 && h.ring_from >= 0 && h.ring_from <= h.tokens;
   if (!sane) return corrupt("numbers of a sequence");
   in.shape = {in.policy.sink_tokens,
               in.policy.recent_window,
@@ -181,8 +181,9 @@ void write_slot(CacheState& cache, const Incoming& in, std::int32_t slot) {
   s.factor = h.factor;
   s.controlled_at = h.controlled_at;
   s.unscored = h.unscored;
-  s.given_k_offset = (h.given_offsets & 1u) != 0;
-  s.given_v_offset = (h.given_offsets & 2u) != 0;
+  s.given_k_offset = (h.marks & 1u) != 0;
+  s.given_v_offset = (h.marks & 2u) != 0;
+  s.replanned = (h.marks & 4u) != 0;
 }
 
 void write_heads(CacheState& cache, const Incoming& in, std::int32_t slot) {

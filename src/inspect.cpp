@@ -60,6 +60,7 @@ quire_stats stats_of(const quire_cache& cache) {
   for_groups(cache, [&](const CacheState& group) { add_stats(group, out); });
   const std::atomic<std::uint64_t>& sequences = cache.counters.sequences;
   out.sequences = static_cast<std::uint32_t>(sequences.load(std::memory_order_relaxed));
+  out.handles = static_cast<std::uint32_t>(cache.counters.handles.load(std::memory_order_relaxed));
   out.steps = cache.counters.steps.load(std::memory_order_relaxed);
   out.fragmentation = out.page_bytes == 0 ? 0.0
                                           : 1.0 - static_cast<double>(out.record_bytes) /
@@ -88,6 +89,7 @@ quire_seq_info info_of(const quire_cache& cache, std::int32_t slot) {
   for_groups(cache, [&](const CacheState& group) { add_info(group, slot, out); });
   out.state = static_cast<std::uint32_t>(cache.slots[slot].state);
   out.tokens = static_cast<std::uint32_t>(cache.slots[slot].tokens);
+  out.readers = cache.slots[slot].prefix.readers;
   out.total_bytes = out.page_bytes + out.ring_bytes + out.offset_bytes + out.table_bytes;
   return out;
 }
@@ -103,7 +105,8 @@ struct HeadPlace {
 // Checks the three coordinates of one head; out.slot and out.head are set.
 Status find_head(const quire_cache& cache, std::uint32_t layer, HeadPlace& out) {
   constexpr std::uint32_t kReadable = state_bit(SeqState::kOpen) | state_bit(SeqState::kPrefill) |
-                                      state_bit(SeqState::kStep) | state_bit(SeqState::kDraft);
+                                      state_bit(SeqState::kStep) | state_bit(SeqState::kDraft) |
+                                      state_bit(SeqState::kFrozen);
   QUIRE_TRY(find_slot(cache, out.slot, kReadable, "slot"));
   QUIRE_TRY(find_layer(cache, layer, out.state, out.layer));
   const std::uint32_t heads = out.state->group.kv_heads;

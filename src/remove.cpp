@@ -187,6 +187,7 @@ void cut_back(CacheState& cache, std::int32_t slot, std::int32_t tokens) {
   s.prompt_tokens = std::min(s.prompt_tokens, tokens);
   s.controlled_at = std::min(s.controlled_at, tokens);
   s.ends = ends_within(ends, tokens);
+  s.replanned = true;
   rescale_scores(cache, slot, ends, length);
   if (tokens == 0) reset_empty(cache, slot);
 }
@@ -248,6 +249,7 @@ Status remove_span(quire_cache& cache, const Removal& removal, std::uint64_t* re
     const Slot& s = group.slots[removal.slot];
     const std::uint64_t before = s.tier_tokens[0] + s.tier_tokens[1];
     remove_positions(group, removal);
+    group.slots[removal.slot].replanned = true;
     count += before - s.tier_tokens[0] - s.tier_tokens[1];
   });
   if (removed != nullptr) *removed = count;

@@ -172,6 +172,8 @@ extern "C" quire_status quire_plan_apply(quire_cache* cache, const quire_plan_ap
     }
     if (a.tiers == nullptr) return quire::invalid("tiers", "not NULL");
     state->refresh_shared(a.slot);
-    return quire::replan(*state, {a.slot, first, a.layer_count, a.tiers});
+    QUIRE_TRY(quire::replan(*state, {a.slot, first, a.layer_count, a.tiers}));
+    cache->slots[a.slot].replanned = true;
+    return quire::ok_status();
   });
 }

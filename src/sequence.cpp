@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "src/args.hpp"
+#include "src/prefix.hpp"
 
 namespace quire {
 Status check_fit(const Group& group, const Policy& policy) {
@@ -95,18 +96,29 @@ Status find_free_slot(const CacheState& cache, std::int32_t* slot) {
   return ok_status();
 }
 
+Alphas alphas_of(const CacheState& cache,
+                 const Alphas& policy,
+                 const ThresholdList& list,
+                 std::uint32_t layer,
+                 std::uint32_t head) {
+  Alphas out = policy;
+  for (std::uint64_t i = 0; i < list.count; ++i) {
+    const quire_threshold& t = list.data[i];
+    const bool mine = (t.layer == QUIRE_ALL || t.layer == cache.layer_ids[layer]) &&
+                      (t.head == QUIRE_ALL || t.head == head);
+    if (mine) out = {t.alpha_high, t.alpha_low};
+  }
+  return out;
+}
+
 void set_thresholds(CacheState& cache, std::int32_t slot, const ThresholdList& list) {
   for (std::uint32_t layer = 0; layer < cache.group.layers; ++layer) {
     for (std::uint32_t head = 0; head < cache.group.kv_heads; ++head) {
       HeadState& state = cache.head_state(slot, layer, head);
-      for (std::uint64_t i = 0; i < list.count; ++i) {
-        const quire_threshold& t = list.data[i];
-        const bool mine = (t.layer == QUIRE_ALL || t.layer == cache.layer_ids[layer]) &&
-                          (t.head == QUIRE_ALL || t.head == head);
-        if (!mine) continue;
-        state.alpha_high = t.alpha_high;
-        state.alpha_low = t.alpha_low;
-      }
+      const Alphas alphas =
+          alphas_of(cache, {state.alpha_high, state.alpha_low}, list, layer, head);
+      state.alpha_high = alphas.high;
+      state.alpha_low = alphas.low;
     }
   }
 }
@@ -137,19 +149,12 @@ void reset_empty(CacheState& cache, std::int32_t slot) {
   s.ends = PromptEnds{};
   s.shape.from = 0;
   s.unscored = 0;
+  s.replanned = false;
   s.factor = initial_factor(s.policy);
   s.controlled_at = initial_control(s.policy);
 }
 
 namespace {
-
-// What a sequence is to be in one layer group.
-struct OpenRequest {
-  Policy policy;
-  ThresholdList thresholds;
-  const float* k_offset = nullptr;
-  const float* v_offset = nullptr;
-};
 
 Status check_offset(const float* offset, std::uint64_t count, bool wanted, const char* name) {
   if (offset == nullptr) return ok_status();
@@ -216,41 +221,45 @@ void open(CacheState& cache, const OpenRequest& request, std::int32_t id) {
   cache.counters.sequences.fetch_add(1, std::memory_order_relaxed);
 }
 
-// The request of every layer group, from one struct.
-struct GroupRequests {
-  OpenRequest request[kMaxLayerGroups];
+}  // namespace
 
-  Status read(const quire_cache& cache, const quire_seq_open_args& args) {
-    const float* k = args.k_offset;
-    const float* v = args.v_offset;
-    for (std::uint32_t i = 0; i < cache.group_count; ++i) {
-      const Group& g = cache.at(i).group;
-      const quire_policy* own = args.group_policies == nullptr ? nullptr : args.group_policies[i];
-      OpenRequest& out = request[i];
-      QUIRE_TRY(read_policy(own == nullptr ? args.policy : own, out.policy));
-      if (cache.group_count > 1 && own == nullptr && out.policy.budget_bytes > 0) {
-        return fail(StatusCode::kUnsupported,
-                    "policy.budget_bytes",
-                    "0 in a cache of several layer groups, but in group_policies");
-      }
-      out.policy = policy_in(g, out.policy);
-      out.thresholds = {args.thresholds, args.threshold_count};
-      const bool alone = cache.group_count == 1;
-      if (k != nullptr && (alone || g.ring.has_k_offset)) out.k_offset = k;
-      if (v != nullptr && (alone || g.ring.has_v_offset)) out.v_offset = v;
-      if (out.k_offset != nullptr) k += g.heads() * g.dim_k;
-      if (out.v_offset != nullptr) v += g.heads() * g.dim_v;
+Status GroupRequests::read(const quire_cache& cache, const quire_seq_open_args& args) {
+  const float* k = args.k_offset;
+  const float* v = args.v_offset;
+  for (std::uint32_t i = 0; i < cache.group_count; ++i) {
+    const Group& g = cache.at(i).group;
+    const quire_policy* own = args.group_policies == nullptr ? nullptr : args.group_policies[i];
+    OpenRequest& out = request[i];
+    QUIRE_TRY(read_policy(own == nullptr ? args.policy : own, out.policy));
+    if (cache.group_count > 1 && own == nullptr && out.policy.budget_bytes > 0) {
+      return fail(StatusCode::kUnsupported,
+                  "policy.budget_bytes",
+                  "0 in a cache of several layer groups, but in group_policies");
     }
-    return ok_status();
+    out.policy = policy_in(g, out.policy);
+    out.thresholds = {args.thresholds, args.threshold_count};
+    const bool alone = cache.group_count == 1;
+    if (k != nullptr && (alone || g.ring.has_k_offset)) out.k_offset = k;
+    if (v != nullptr && (alone || g.ring.has_v_offset)) out.v_offset = v;
+    if (out.k_offset != nullptr) k += g.heads() * g.dim_k;
+    if (out.v_offset != nullptr) v += g.heads() * g.dim_v;
   }
-};
+  return ok_status();
+}
+
+Status GroupRequests::check(const quire_cache& cache) const {
+  QUIRE_TRY(check_threshold_layers(cache, request[0].thresholds));
+  for (std::uint32_t i = 0; i < cache.group_count; ++i)
+    QUIRE_TRY(check_open(cache.at(i), request[i]));
+  return ok_status();
+}
+
+namespace {
 
 Status open(quire_cache& cache, const quire_seq_open_args& args, std::int32_t* slot) {
   GroupRequests all;
   QUIRE_TRY(all.read(cache, args));
-  QUIRE_TRY(check_threshold_layers(cache, {args.thresholds, args.threshold_count}));
-  for (std::uint32_t i = 0; i < cache.group_count; ++i)
-    QUIRE_TRY(check_open(cache.at(i), all.request[i]));
+  QUIRE_TRY(all.check(cache));
   std::int32_t id = 0;
   QUIRE_TRY(find_free_slot(cache, &id));
   for (std::uint32_t i = 0; i < cache.group_count; ++i) open(cache.at(i), all.request[i], id);
@@ -266,15 +275,18 @@ void close(CacheState& cache, std::int32_t slot) {
   cache.counters.sequences.fetch_sub(1, std::memory_order_relaxed);
 }
 
-Status close(quire_cache& cache, std::int32_t slot) {
+}  // namespace
+
+Status close_sequence(quire_cache& cache, std::int32_t slot) {
   constexpr std::uint32_t kClosable = state_bit(SeqState::kOpen) | state_bit(SeqState::kPrefill) |
-                                      state_bit(SeqState::kDraft) | state_bit(SeqState::kBroken);
+                                      state_bit(SeqState::kDraft) | state_bit(SeqState::kBroken) |
+                                      state_bit(SeqState::kFrozen);
   QUIRE_TRY(find_slot(cache, slot, kClosable, "slot"));
+  leave_prefix(cache, slot);
   for_groups(cache, [&](CacheState& group) { close(group, slot); });
   return ok_status();
 }
 
-}  // namespace
 }  // namespace quire
 
 extern "C" quire_status quire_seq_open(quire_cache* cache,
@@ -292,6 +304,6 @@ extern "C" quire_status quire_seq_open(quire_cache* cache,
 extern "C" quire_status quire_seq_close(quire_cache* cache, int32_t slot, quire_error* error) {
   return quire::guarded(error, [&]() -> quire::Status {
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
-    return quire::close(*cache, slot);
+    return quire::close_sequence(*cache, slot);
   });
 }

@@ -27,6 +27,38 @@ Status find_free_slot(const CacheState& cache, std::int32_t* slot);
 // A sequence whose tokens are all gone: what a prompt and steps had left in it goes as well.
 void reset_empty(CacheState& cache, std::int32_t slot);
 
+// Thresholds of one head.
+struct Alphas {
+  float high = 0.0f;
+  float low = 0.0f;
+};
+
+// Those of a policy under a list of overrides, later entries over earlier ones.
+Alphas alphas_of(const CacheState& cache,
+                 const Alphas& policy,
+                 const ThresholdList& list,
+                 std::uint32_t layer,
+                 std::uint32_t head);
+
+// What a sequence is to be in one layer group.
+struct OpenRequest {
+  Policy policy;
+  ThresholdList thresholds;
+  const float* k_offset = nullptr;
+  const float* v_offset = nullptr;
+};
+
+// The request of every layer group, from one struct.
+struct GroupRequests {
+  OpenRequest request[kMaxLayerGroups];
+
+  Status read(const quire_cache& cache, const quire_seq_open_args& args);
+  Status check(const quire_cache& cache) const;
+};
+
+// Closes a sequence in any state but "in step".
+Status close_sequence(quire_cache& cache, std::int32_t slot);
+
 // Writes overrides into the heads of a sequence, later entries over earlier ones.
 void set_thresholds(CacheState& cache, std::int32_t slot, const ThresholdList& list);
 

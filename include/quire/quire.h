@@ -3,9 +3,9 @@
  * Call order of a cache:
  *
  *   quire_layout_make -> quire_cache_sizes_get -> quire_cache_create(caller's memory)
- *   between steps: quire_seq_open, quire_seq_fork, quire_seq_export, quire_seq_import,
- *                  quire_seq_truncate, quire_seq_remove_span, quire_seq_close, quire_plan_apply,
- *                  quire_extend
+ *   between steps: quire_seq_open, quire_seq_fork, quire_seq_freeze, quire_seq_export,
+ *                  quire_seq_import, quire_seq_truncate, quire_seq_remove_span, quire_seq_close,
+ *                  quire_prefix_find, quire_prefix_evict, quire_plan_apply, quire_extend
  *   prompt:        quire_prefill_begin; per layer quire_prefill_layer; quire_prefill_end
  *   step:          quire_step_begin(batch); per layer quire_append, quire_attention; quire_step_end
  *                  (with drafts then quire_accept)
@@ -368,7 +368,7 @@ QUIRE_API quire_status quire_seq_open(quire_cache* cache, const quire_seq_open_a
 typedef struct quire_seq_fork_args {
   uint32_t struct_size;
   uint32_t flags;
-  int32_t slot;                      /* the parent: open, between steps */
+  int32_t slot;                      /* the parent: open, between steps, or frozen */
   uint32_t reserved;
   const quire_threshold* thresholds; /* of the child, over those of the parent */
   uint64_t threshold_count;
@@ -384,7 +384,50 @@ typedef struct quire_seq_fork_args {
  * UNSUPPORTED (a cache without sharing), INVALID_ARGUMENT (thresholds). */
 QUIRE_API quire_status quire_seq_fork(quire_cache* cache, const quire_seq_fork_args* args, int32_t* slot);
 
-/* Bytes of a sequence's frame: open, between steps. Exact, in closed form of its tokens per tier. */
+typedef struct quire_seq_freeze_args {
+  uint32_t struct_size;
+  uint32_t flags;
+  int32_t slot;             /* open, between steps */
+  uint32_t token_count;     /* as many as the sequence has */
+  const int32_t* token_ids; /* [token_count] of the engine's vocabulary */
+  uint64_t* identity;       /* [2] receives the prefix's name; or NULL */
+  quire_error* error;
+} quire_seq_freeze_args;
+#define QUIRE_SEQ_FREEZE_ARGS_INIT {sizeof(quire_seq_freeze_args), 0, 0, 0, 0, 0, 0}
+
+/* Makes a prefix handle of a sequence: from now on it is read, forked and closed, and nothing else. Needs
+ * QUIRE_CACHE_SHARING and a sequence that holds one prompt and nothing that came later, so that what it
+ * keeps depends on the prefix alone. quire_seq_fork opens a sequence from it; any number may read it at
+ * once, each with its own ring and open pages. Its name is a 128-bit hash of token ids, formats, transform
+ * seed, policy with thresholds, given offsets and layout version, not of page size, pool or slot: equal
+ * in every cache of these layers. It is a name against accidents, not against who chooses token ids to
+ * collide. Errors: BAD_STATE, INVALID_ARGUMENT, UNSUPPORTED (no sharing); nothing is changed. */
+QUIRE_API quire_status quire_seq_freeze(quire_cache* cache, const quire_seq_freeze_args* args);
+
+typedef struct quire_prefix_find_args {
+  uint32_t struct_size;
+  uint32_t flags;
+  const int32_t* token_ids;          /* [token_count] of a prompt */
+  uint32_t token_count;
+  uint32_t reserved;
+  const quire_seq_open_args* open;   /* with which the sequence would be opened; its `error` is not used */
+  int32_t* slot;                     /* receives the handle, -1: none */
+  uint32_t* tokens;                  /* receives how many tokens it holds; or NULL */
+  quire_error* error;
+} quire_prefix_find_args;
+#define QUIRE_PREFIX_FIND_ARGS_INIT {sizeof(quire_prefix_find_args), 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* The handle with the longest prefix of a prompt, for a sequence of this policy. A use for eviction.
+ * Cost: the token ids are hashed once, and handles compared once per length that occurs. */
+QUIRE_API quire_status quire_prefix_find(quire_cache* cache, const quire_prefix_find_args* args);
+
+/* Closes handles that no open sequence came from, the longest unused first (uses: freeze, fork, find),
+ * until `pages` pages are free beside promises in every layer group, or none is left. Receives, unless
+ * NULL, the pages that became free (of all groups) and the handles that went. */
+QUIRE_API quire_status quire_prefix_evict(quire_cache* cache, uint64_t pages, uint64_t* freed,
+                                          uint32_t* closed, quire_error* error);
+
+/* Bytes of a sequence's frame: open, between steps, or frozen. Exact, in closed form of its tokens per tier. */
 QUIRE_API quire_status quire_seq_export_bytes(const quire_cache* cache, int32_t slot, uint64_t* bytes,
                                               quire_error* error);
 
@@ -735,8 +778,10 @@ typedef struct quire_stats {
   uint64_t shortages;       /* calls refused for want of pages */
   uint64_t steps;
   uint64_t shared_pages;    /* live pages that several sequences hold, each counted once */
+  uint32_t handles;         /* of `sequences`: frozen */
+  uint32_t reserved;
 } quire_stats;
-#define QUIRE_STATS_INIT {sizeof(quire_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0}
+#define QUIRE_STATS_INIT {sizeof(quire_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Fills *stats from counters; any thread, any time, O(1). Errors: INVALID_ARGUMENT, ABI_MISMATCH. */
 QUIRE_API quire_status quire_stats_get(const quire_cache* cache, quire_stats* stats, quire_error* error);
@@ -747,7 +792,8 @@ enum quire_seq_state {
   QUIRE_SEQ_PREFILL = 2,
   QUIRE_SEQ_STEP = 3,
   QUIRE_SEQ_DRAFT = 4,
-  QUIRE_SEQ_BROKEN = 5 /* a step was given up half-way: only close is legal */
+  QUIRE_SEQ_BROKEN = 5, /* a step was given up half-way: only close is legal */
+  QUIRE_SEQ_FROZEN = 6  /* a prefix for others to read */
 };
 
 typedef struct quire_seq_info {
@@ -766,8 +812,10 @@ typedef struct quire_seq_info {
   uint64_t table_bytes;
   uint64_t total_bytes;    /* page_bytes + ring_bytes + offset_bytes + table_bytes */
   uint64_t fp16_bytes;     /* 2 (head_dim_k + head_dim_v) x tokens x kv_heads x layers */
+  uint32_t readers;        /* of a frozen sequence: open ones that came from it */
+  uint32_t reserved2;
 } quire_seq_info;
-#define QUIRE_SEQ_INFO_INIT {sizeof(quire_seq_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define QUIRE_SEQ_INFO_INIT {sizeof(quire_seq_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* State and bytes of one sequence in any state but closed, O(1). Errors: BAD_STATE, INVALID_ARGUMENT,
  * ABI_MISMATCH. */

@@ -102,6 +102,25 @@ class Cache {
   Result fork(quire_seq_fork_args args, std::int32_t* slot) const {
     return with_error(args, [&](const auto* a) { return quire_seq_fork(cache_, a, slot); });
   }
+  // From now on a prefix that others read; `identity` [2] may be nullptr.
+  Result freeze(std::int32_t slot,
+                const std::int32_t* token_ids,
+                std::uint32_t token_count,
+                std::uint64_t* identity) const {
+    quire_seq_freeze_args args = QUIRE_SEQ_FREEZE_ARGS_INIT;
+    args.slot = slot;
+    args.token_ids = token_ids;
+    args.token_count = token_count;
+    args.identity = identity;
+    return with_error(args, [&](const auto* a) { return quire_seq_freeze(cache_, a); });
+  }
+  Result find_prefix(quire_prefix_find_args args) const {
+    return with_error(args, [&](const auto* a) { return quire_prefix_find(cache_, a); });
+  }
+  Result evict_prefixes(std::uint64_t pages, std::uint64_t* freed, std::uint32_t* closed) const {
+    return Result::of(
+        [&](quire_error* e) { return quire_prefix_evict(cache_, pages, freed, closed, e); });
+  }
   Result export_bytes(std::int32_t slot, std::uint64_t* bytes) const {
     return Result::of(
         [&](quire_error* e) { return quire_seq_export_bytes(cache_, slot, bytes, e); });

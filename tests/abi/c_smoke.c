@@ -221,11 +221,16 @@ static void read_back(world* w) {
 
 static void share(world* w) {
   quire_seq_fork_args fork = QUIRE_SEQ_FORK_ARGS_INIT;
+  quire_seq_freeze_args freeze = QUIRE_SEQ_FREEZE_ARGS_INIT;
+  quire_prefix_find_args find = QUIRE_PREFIX_FIND_ARGS_INIT;
   int32_t child = -1;
-  fork.slot = w->slot;
+  fork.slot = freeze.slot = w->slot;
   fork.error = &w->error;
   CHECK_OK(quire_seq_fork(w->cache, &fork, &child));
   CHECK(child >= 0 && child != w->slot);
+  CHECK(quire_seq_freeze(w->cache, &freeze) == QUIRE_BAD_STATE); /* it has taken a step */
+  CHECK(quire_prefix_find(w->cache, &find) == QUIRE_INVALID_ARGUMENT);
+  CHECK_OK(quire_prefix_evict(w->cache, 0, NULL, NULL, &w->error));
   CHECK_OK(quire_seq_close(w->cache, child, &w->error));
 }
 
@@ -377,21 +382,11 @@ static void view(world* w) {
 }
 
 int main(void) {
+  void (*const part[])(world*) = {
+      fill, start, create, prompt, step, read_back, share, move, cut, look, plain, pages, view};
   static world w;
   int i;
-  fill(&w);
-  start(&w);
-  create(&w);
-  prompt(&w);
-  step(&w);
-  read_back(&w);
-  share(&w);
-  move(&w);
-  cut(&w);
-  look(&w);
-  plain(&w);
-  pages(&w);
-  view(&w);
+  for (i = 0; i < (int)(sizeof(part) / sizeof(part[0])); ++i) part[i](&w);
   quire_cache_destroy(w.cache);
   quire_cache_destroy(NULL);
   for (i = 0; i < 5; ++i) free(w.block[i]);

@@ -53,6 +53,8 @@ int main(void) {
   CHECK(quire_policy, QUIRE_POLICY_INIT);
   CHECK(quire_seq_open_args, QUIRE_SEQ_OPEN_ARGS_INIT);
   CHECK(quire_seq_fork_args, QUIRE_SEQ_FORK_ARGS_INIT);
+  CHECK(quire_seq_freeze_args, QUIRE_SEQ_FREEZE_ARGS_INIT);
+  CHECK(quire_prefix_find_args, QUIRE_PREFIX_FIND_ARGS_INIT);
   CHECK(quire_seq_truncate_args, QUIRE_SEQ_TRUNCATE_ARGS_INIT);
   CHECK(quire_seq_remove_span_args, QUIRE_SEQ_REMOVE_SPAN_ARGS_INIT);
   CHECK(quire_accept_args, QUIRE_ACCEPT_ARGS_INIT);

@@ -154,6 +154,26 @@ AT(quire_seq_fork_args, thresholds, 16);
 AT(quire_seq_fork_args, threshold_count, 24);
 AT(quire_seq_fork_args, error, 32);
 
+SIZE(quire_seq_freeze_args, 40);
+AT(quire_seq_freeze_args, struct_size, 0);
+AT(quire_seq_freeze_args, flags, 4);
+AT(quire_seq_freeze_args, slot, 8);
+AT(quire_seq_freeze_args, token_count, 12);
+AT(quire_seq_freeze_args, token_ids, 16);
+AT(quire_seq_freeze_args, identity, 24);
+AT(quire_seq_freeze_args, error, 32);
+
+SIZE(quire_prefix_find_args, 56);
+AT(quire_prefix_find_args, struct_size, 0);
+AT(quire_prefix_find_args, flags, 4);
+AT(quire_prefix_find_args, token_ids, 8);
+AT(quire_prefix_find_args, token_count, 16);
+AT(quire_prefix_find_args, reserved, 20);
+AT(quire_prefix_find_args, open, 24);
+AT(quire_prefix_find_args, slot, 32);
+AT(quire_prefix_find_args, tokens, 40);
+AT(quire_prefix_find_args, error, 48);
+
 SIZE(quire_seq_truncate_args, 32);
 AT(quire_seq_truncate_args, struct_size, 0);
 AT(quire_seq_truncate_args, flags, 4);

@@ -42,7 +42,7 @@ AT(quire_gather_args, positions, 104);
 AT(quire_gather_args, count, 112);
 AT(quire_gather_args, error, 120);
 
-SIZE(quire_stats, 144);
+SIZE(quire_stats, 152);
 AT(quire_stats, struct_size, 0);
 AT(quire_stats, sequences, 4);
 AT(quire_stats, pages, 8);
@@ -62,8 +62,10 @@ AT(quire_stats, values_saturated, 112);
 AT(quire_stats, shortages, 120);
 AT(quire_stats, steps, 128);
 AT(quire_stats, shared_pages, 136);
+AT(quire_stats, handles, 144);
+AT(quire_stats, reserved, 148);
 
-SIZE(quire_seq_info, 104);
+SIZE(quire_seq_info, 112);
 AT(quire_seq_info, struct_size, 0);
 AT(quire_seq_info, state, 4);
 AT(quire_seq_info, tokens, 8);
@@ -79,6 +81,8 @@ AT(quire_seq_info, offset_bytes, 72);
 AT(quire_seq_info, table_bytes, 80);
 AT(quire_seq_info, total_bytes, 88);
 AT(quire_seq_info, fp16_bytes, 96);
+AT(quire_seq_info, readers, 104);
+AT(quire_seq_info, reserved2, 108);
 
 SIZE(quire_query_args, 64);
 AT(quire_query_args, struct_size, 0);

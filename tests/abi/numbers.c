@@ -85,6 +85,7 @@ FIX(QUIRE_SEQ_PREFILL == 2, "quire_seq_state");
 FIX(QUIRE_SEQ_STEP == 3, "quire_seq_state");
 FIX(QUIRE_SEQ_DRAFT == 4, "quire_seq_state");
 FIX(QUIRE_SEQ_BROKEN == 5, "quire_seq_state");
+FIX(QUIRE_SEQ_FROZEN == 6, "quire_seq_state");
 
 FIX(QUIRE_NONE == 0xffffffffu, "QUIRE_NONE");
 FIX(QUIRE_ALL == 0xffffffffu, "QUIRE_ALL");

@@ -51,6 +51,12 @@ struct Scene {
     calls.step_with_draft(subject);
   }
 
+  void frozen() {
+    calls.fill_prompt(subject, kTokens);
+    quire_seq_freeze_args args = calls.freeze(subject, kTokens);
+    calls.need(quire_seq_freeze(get(), &args));
+  }
+
   void broken_step() {
     begin_step(1);
     calls.need(quire_step_cancel(get(), &calls.error));
@@ -62,7 +68,7 @@ struct State {
   void (*enter)(Scene&);
 };
 
-constexpr int kStates = 11;
+constexpr int kStates = 12;
 const State kState[kStates] = {
     {"closed", [](Scene& s) { s.calls.need(quire_seq_close(s.get(), s.subject, &s.calls.error)); }},
     {"open and empty", [](Scene&) {}},
@@ -75,6 +81,7 @@ const State kState[kStates] = {
     {"in step, after scored attention of layer 0", [](Scene& s) { s.scored_step(); }},
     {"broken", [](Scene& s) { s.broken_step(); }},
     {"drafts wait", [](Scene& s) { s.wait_for_accept(); }},
+    {"frozen", [](Scene& s) { s.frozen(); }},
 };
 
 quire_status run_prefill_layer(Scene& s, std::uint32_t layer) {
@@ -127,6 +134,24 @@ quire_status run_accept(Scene& s) {
   args.counts = &one;
   args.error = &s.calls.error;
   return quire_accept(s.get(), &args);
+}
+
+quire_status run_freeze(Scene& s) {
+  const quire_seq_freeze_args args = s.calls.freeze(s.subject, kTokens);
+  return quire_seq_freeze(s.get(), &args);
+}
+
+quire_status run_find(Scene& s) {
+  const quire_seq_open_args open = s.calls.open();
+  quire_prefix_find_args args = QUIRE_PREFIX_FIND_ARGS_INIT;
+  args.open = &open;
+  args.slot = &s.calls.opened;
+  args.error = &s.calls.error;
+  return quire_prefix_find(s.get(), &args);
+}
+
+quire_status run_evict(Scene& s) {
+  return quire_prefix_evict(s.get(), 0, &s.calls.number[0], nullptr, &s.calls.error);
 }
 
 quire_status run_truncate(Scene& s) {
@@ -202,39 +227,42 @@ struct Row {
 
 // clang-format off
 const Row kTable[] = {
-    // closed, empty, open, prefill, stored, step, appended 0, appended all, scored, broken, drafts
-    {"quire_seq_open",               "OOOOOOOOOOO", true, run_open},
-    {"quire_seq_fork",               "BOOBBBBBBBB", true, run_fork},
-    {"quire_seq_export_bytes",       "BOOBBBBBBBB", true, run_export_bytes},
-    {"quire_seq_export",             "BOOBBBBBBBB", true, run_export},
-    {"quire_seq_close",              "BOOOOBBBBOO", true, [](Scene& s) { return quire_seq_close(s.get(), s.subject, &s.calls.error); }},
-    {"quire_prefill_begin",          "BOUBBBBBBBB", true, [](Scene& s) { return quire_prefill_begin(s.get(), s.subject, kTokens, &s.calls.error); }},
-    {"quire_prefill_layer 0",        "BBBOBBBBBBB", true, [](Scene& s) { return run_prefill_layer(s, 0); }},
-    {"quire_prefill_layer 1",        "BBBBBBBBBBB", true, [](Scene& s) { return run_prefill_layer(s, 1); }},
-    {"quire_prefill_end",            "BBBBOBBBBBB", true, [](Scene& s) { return quire_prefill_end(s.get(), s.subject, &s.calls.error); }},
-    {"quire_prefill_cancel",         "BBBOOBBBBBB", true, [](Scene& s) { return quire_prefill_cancel(s.get(), s.subject, &s.calls.error); }},
-    {"quire_step_begin, subject",    "BOOBBBBBBBB", true, [](Scene& s) { return run_step_begin(s, {s.subject}); }},
-    {"quire_step_begin, both",       "BOOBBBBBBBB", true, [](Scene& s) { return run_step_begin(s, {s.bystander, s.subject}); }},
-    {"quire_step_begin, bystander",  "OOOOOBBBBOO", true, [](Scene& s) { return run_step_begin(s, {s.bystander}); }},
-    {"quire_append 0",               "BBBBBOBBBBB", true, [](Scene& s) { return run_append(s, 0); }},
-    {"quire_append 1",               "BBBBBOOBBBB", true, [](Scene& s) { return run_append(s, 1); }},
-    {"quire_attention 0, scored",    "BBBBBBOOBBB", true, [](Scene& s) { return run_attention(s, 0, 0); }},
-    {"quire_attention 0, unscored",  "BBBBBBOOOBB", true, [](Scene& s) { return run_attention(s, 0, QUIRE_NONE); }},
-    {"quire_attention 1, scored",    "BBBBBBBOOBB", true, [](Scene& s) { return run_attention(s, 1, 0); }},
-    {"quire_step_end",               "BBBBBBBOOBB", true, [](Scene& s) { return quire_step_end(s.get(), &s.calls.error); }},
-    {"quire_step_cancel",            "BBBBBOOOOBB", true, [](Scene& s) { return quire_step_cancel(s.get(), &s.calls.error); }},
-    {"quire_accept",                 "BBBBBBBBBBO", true, run_accept},
-    {"quire_seq_truncate",           "BOOBBBBBBBB", true, run_truncate},
-    {"quire_seq_remove_span",        "BOOBBBBBBBB", true, run_remove_span},
-    {"quire_extend",                 "BOOBBBBBBBB", true, run_extend},
-    {"quire_plan_apply",             "BOOBBBBBBBB", true, run_plan},
-    {"quire_gather",                 "BOOOOOOOOBO", true, run_gather},
-    {"quire_query",                  "BOOOOOOOOBO", true, run_query},
-    {"quire_headroom_pages",         "BOOBBBBBBBB", true, run_headroom},
-    {"quire_seq_info_get",           "BOOOOOOOOOO", true, run_info},
-    {"quire_pages_for",              "OOOOOOOOOOO", true, run_pages_for},
-    {"quire_explain",                "OOOOOOOOOOO", true, run_explain},
-    {"quire_stats_get",              "OOOOOOOOOOO", true, run_stats},
+    // closed, empty, open, prefill, stored, step, appended 0, appended all, scored, broken, drafts, frozen
+    {"quire_seq_open",               "OOOOOOOOOOOO", true, run_open},
+    {"quire_seq_fork",               "BOOBBBBBBBBO", true, run_fork},
+    {"quire_seq_export_bytes",       "BOOBBBBBBBBO", true, run_export_bytes},
+    {"quire_seq_export",             "BOOBBBBBBBBO", true, run_export},
+    {"quire_seq_close",              "BOOOOBBBBOOO", true, [](Scene& s) { return quire_seq_close(s.get(), s.subject, &s.calls.error); }},
+    {"quire_prefill_begin",          "BOUBBBBBBBBB", true, [](Scene& s) { return quire_prefill_begin(s.get(), s.subject, kTokens, &s.calls.error); }},
+    {"quire_prefill_layer 0",        "BBBOBBBBBBBB", true, [](Scene& s) { return run_prefill_layer(s, 0); }},
+    {"quire_prefill_layer 1",        "BBBBBBBBBBBB", true, [](Scene& s) { return run_prefill_layer(s, 1); }},
+    {"quire_prefill_end",            "BBBBOBBBBBBB", true, [](Scene& s) { return quire_prefill_end(s.get(), s.subject, &s.calls.error); }},
+    {"quire_prefill_cancel",         "BBBOOBBBBBBB", true, [](Scene& s) { return quire_prefill_cancel(s.get(), s.subject, &s.calls.error); }},
+    {"quire_step_begin, subject",    "BOOBBBBBBBBB", true, [](Scene& s) { return run_step_begin(s, {s.subject}); }},
+    {"quire_step_begin, both",       "BOOBBBBBBBBB", true, [](Scene& s) { return run_step_begin(s, {s.bystander, s.subject}); }},
+    {"quire_step_begin, bystander",  "OOOOOBBBBOOO", true, [](Scene& s) { return run_step_begin(s, {s.bystander}); }},
+    {"quire_append 0",               "BBBBBOBBBBBB", true, [](Scene& s) { return run_append(s, 0); }},
+    {"quire_append 1",               "BBBBBOOBBBBB", true, [](Scene& s) { return run_append(s, 1); }},
+    {"quire_attention 0, scored",    "BBBBBBOOBBBB", true, [](Scene& s) { return run_attention(s, 0, 0); }},
+    {"quire_attention 0, unscored",  "BBBBBBOOOBBB", true, [](Scene& s) { return run_attention(s, 0, QUIRE_NONE); }},
+    {"quire_attention 1, scored",    "BBBBBBBOOBBB", true, [](Scene& s) { return run_attention(s, 1, 0); }},
+    {"quire_step_end",               "BBBBBBBOOBBB", true, [](Scene& s) { return quire_step_end(s.get(), &s.calls.error); }},
+    {"quire_step_cancel",            "BBBBBOOOOBBB", true, [](Scene& s) { return quire_step_cancel(s.get(), &s.calls.error); }},
+    {"quire_accept",                 "BBBBBBBBBBOB", true, run_accept},
+    {"quire_seq_freeze",             "BBOBBBBBBBBB", true, run_freeze},
+    {"quire_prefix_find",            "OOOOOOOOOOOO", true, run_find},
+    {"quire_prefix_evict",           "OOOOOOOOOOOO", true, run_evict},
+    {"quire_seq_truncate",           "BOOBBBBBBBBB", true, run_truncate},
+    {"quire_seq_remove_span",        "BOOBBBBBBBBB", true, run_remove_span},
+    {"quire_extend",                 "BOOBBBBBBBBO", true, run_extend},
+    {"quire_plan_apply",             "BOOBBBBBBBBB", true, run_plan},
+    {"quire_gather",                 "BOOOOOOOOBOO", true, run_gather},
+    {"quire_query",                  "BOOOOOOOOBOO", true, run_query},
+    {"quire_headroom_pages",         "BOOBBBBBBBBB", true, run_headroom},
+    {"quire_seq_info_get",           "BOOOOOOOOOOO", true, run_info},
+    {"quire_pages_for",              "OOOOOOOOOOOO", true, run_pages_for},
+    {"quire_explain",                "OOOOOOOOOOOO", true, run_explain},
+    {"quire_stats_get",              "OOOOOOOOOOOO", true, run_stats},
 };
 // clang-format on
 
@@ -302,7 +330,8 @@ TEST_CASE("quire_seq_info_get names the state a sequence is in", "[cache][states
                                        QUIRE_SEQ_STEP,
                                        QUIRE_SEQ_STEP,
                                        QUIRE_SEQ_BROKEN,
-                                       QUIRE_SEQ_DRAFT};
+                                       QUIRE_SEQ_DRAFT,
+                                       QUIRE_SEQ_FROZEN};
   for (int state = 1; state < kStates; ++state) {
     Scene scene;
     kState[state].enter(scene);

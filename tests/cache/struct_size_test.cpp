@@ -138,6 +138,20 @@ const Call kCalls[] = {
        args.slot = s.slot;
        args.error = &s.calls.error;
        return quire_seq_fork(s.get(), s.put(args), &s.calls.opened); }},
+    {"quire_seq_freeze", true, true, [](Scene& s) {
+       quire_seq_freeze_args args = QUIRE_SEQ_FREEZE_ARGS_INIT;
+       args.slot = s.slot;
+       args.token_ids = s.calls.positions.data();
+       args.token_count = kTokens;
+       args.error = &s.calls.error;
+       return quire_seq_freeze(s.get(), s.put(args)); }},
+    {"quire_prefix_find", true, true, [](Scene& s) {
+       const quire_seq_open_args open = s.calls.open();
+       quire_prefix_find_args args = QUIRE_PREFIX_FIND_ARGS_INIT;
+       args.open = &open;
+       args.slot = &s.calls.opened;
+       args.error = &s.calls.error;
+       return quire_prefix_find(s.get(), s.put(args)); }},
     {"quire_seq_truncate", true, true, [](Scene& s) {
        quire_seq_truncate_args args = QUIRE_SEQ_TRUNCATE_ARGS_INIT;
        args.slot = s.slot;

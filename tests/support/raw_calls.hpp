@@ -127,6 +127,16 @@ class RawCalls {
     return args;
   }
 
+  quire_seq_freeze_args freeze(std::int32_t slot, std::uint32_t tokens) {
+    token_ids.resize(tokens, 5);
+    quire_seq_freeze_args args = QUIRE_SEQ_FREEZE_ARGS_INIT;
+    args.slot = slot;
+    args.token_ids = token_ids.data();
+    args.token_count = tokens;
+    args.error = &error;
+    return args;
+  }
+
   // Everything that a call may write outside the cache, but the error.
   std::vector<unsigned char> outputs() const {
     std::vector<unsigned char> all;
@@ -206,6 +216,7 @@ class RawCalls {
 
   Rng rng;
   quire_cache* cache;
+  std::vector<std::int32_t> token_ids;
   quire_policy policy = QUIRE_POLICY_INIT;
   quire_error error = QUIRE_ERROR_INIT;
   std::vector<float> k;  // [kRows, kv_heads, head_dim_k]
