@@ -72,7 +72,7 @@ class Scene {
     std::vector<std::uint8_t> plan(std::size_t{shape.kv_heads} * tokens_);
     for (std::size_t i = 0; i < plan.size(); ++i) plan[i] = i % 3 == 0 ? 0 : 1;
     slot_ = cache_->open(policy_);
-    need([&](quire_error* e) { return quire_prefill_begin(cache_->get(), slot_, tokens_, e); });
+    need([&](quire_error* e) { return begin_prompt(cache_->get(), slot_, tokens_, e); });
     for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
       quire_prefill_layer_args args = QUIRE_PREFILL_LAYER_ARGS_INIT;
       args.slot = slot_;

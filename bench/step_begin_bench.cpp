@@ -74,9 +74,7 @@ class Batch {
   // One prompt, and copies of it that share nothing.
   void open_sequences() {
     slots_.push_back(cache_->open(policy_));
-    need([&](quire_error* e) {
-      return quire_prefill_begin(cache_->get(), 0, shape_.step_tokens, e);
-    });
+    need([&](quire_error* e) { return begin_prompt(cache_->get(), 0, shape_.step_tokens, e); });
     for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
       quire_prefill_layer_args args = QUIRE_PREFILL_LAYER_ARGS_INIT;
       args.layer = layer;

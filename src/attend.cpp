@@ -278,9 +278,10 @@ extern "C" quire_status quire_extend(quire_cache* cache, const quire_extend_args
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire_extend_args a;
     QUIRE_TRY(quire::read_args(args, "args", 0, a));
-    constexpr std::uint32_t kReadable =
-        quire::state_bit(quire::SeqState::kOpen) | quire::state_bit(quire::SeqState::kFrozen);
-    QUIRE_TRY(quire::find_slot(*cache, a.slot, kReadable, "slot"));
+    constexpr std::uint32_t kExtendable = quire::state_bit(quire::SeqState::kOpen) |
+                                          quire::state_bit(quire::SeqState::kPrefill) |
+                                          quire::state_bit(quire::SeqState::kFrozen);
+    QUIRE_TRY(quire::find_slot(*cache, a.slot, kExtendable, "slot"));
     if (a.rows < 1) return quire::invalid("rows", "at least 1", 1, a.rows);
     const std::int64_t last = std::int64_t{a.first_position} + a.rows - 1;
     if (a.first_position < 0 || last > quire::kMaxPosition) {
@@ -292,6 +293,14 @@ extern "C" quire_status quire_extend(quire_cache* cache, const quire_extend_args
     quire::CacheState* state = nullptr;
     std::uint32_t layer = 0;
     QUIRE_TRY(quire::find_layer(*cache, a.layer, state, layer));
+    const quire::Slot& s = state->slots[a.slot];
+    if (s.state == quire::SeqState::kPrefill && layer < s.next_layer) {
+      return quire::fail(quire::StatusCode::kBadState,
+                         "layer",
+                         "in a prompt, layers that it has not stored yet",
+                         s.next_layer,
+                         a.layer);
+    }
     quire::QueryCall call;
     QUIRE_TRY(quire::read_query(
         *state,

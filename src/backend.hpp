@@ -84,11 +84,14 @@ struct AttentionShape {
   std::uint64_t max_units = 0;     // (sequence, KV head) pairs
 };
 
-// The tail pass over one layer of a prompt.
+// The tail pass over one layer of a prompt: the last q_rows positions against all keys, those that
+// are stored of the positions before (as they are stored) and those of k (as they come).
 struct TailCall {
-  RowsView k;                  // [1, tokens, kv_heads, head_dim_k]
-  RowsView q;                  // [1, q_rows, q_heads, head_dim_k], the last rows
-  const float* lse = nullptr;  // [q_rows, q_heads] or nullptr
+  RowsView k;                      // [1, tokens, kv_heads, head_dim_k]
+  std::uint32_t first = 0;         // position of k's first row
+  const HeadView* held = nullptr;  // [kv_heads] what is stored below it; nullptr: nothing
+  RowsView q;                      // [1, q_rows, q_heads, head_dim_k], the last rows
+  const float* lse = nullptr;      // [q_rows, q_heads] or nullptr
   std::uint32_t tokens = 0;
   std::uint32_t q_rows = 0;
   std::uint32_t kv_heads = 0;
@@ -98,30 +101,36 @@ struct TailCall {
   Statistic statistic = Statistic::kNone;
   PoolKind pool = PoolKind::kNone;
   std::uint32_t pool_width = 0;
-  float* scores = nullptr;  // [kv_heads, tokens]
-  float* pooled = nullptr;  // [kv_heads, tokens], or nullptr without pooling
+  float* scores = nullptr;  // [kv_heads, first + tokens]; 0 for positions that are not held
+  float* pooled = nullptr;  // the same, or nullptr without pooling
   Workspace workspace;
   Parallel parallel;
+
+  std::uint32_t length() const { return first + tokens; }
 };
 
 struct TailShape {
   std::uint32_t head_dim = 0;
   std::uint32_t group = 1;
   std::uint32_t width = 1;
-  std::uint64_t tokens = 0;
+  std::uint64_t tokens = 0;  // of the sequence
   std::uint64_t q_rows = 0;
 };
 
-// Where token `token` of a prompt goes in one head; kKeep is the ring.
+// Where the tokens of a prompt go in one head, and those that leave the ring for them; kKeep is the
+// ring.
 struct WritePromptCall {
   RowsView k;  // [1, tokens, kv_heads, head_dim_k]
   RowsView v;
   std::uint32_t tokens = 0;
+  std::uint32_t first = 0;    // position of row 0
+  std::uint32_t leaving = 0;  // positions [leaving, first) leave the ring
   std::uint32_t kv_heads = 0;
-  const HeadView* views = nullptr;     // [kv_heads] with final token counts and assigned pages
-  const Tier* tiers = nullptr;         // [kv_heads, tokens]
-  const float* scores = nullptr;       // [kv_heads, tokens] or nullptr
-  std::uint64_t* saturated = nullptr;  // [width]
+  const HeadView* views = nullptr;        // [kv_heads] with final token counts and assigned pages
+  const std::uint32_t* stored = nullptr;  // [kv_heads, kMaxTiers] tokens before; nullptr: none
+  const Tier* tiers = nullptr;            // [kv_heads, first + tokens]
+  const float* scores = nullptr;          // [kv_heads, first + tokens] or nullptr
+  std::uint64_t* saturated = nullptr;     // [width]
   Parallel parallel;
 };
 

@@ -234,7 +234,7 @@ Status find_slot(const CacheState& cache,
                                          "the sequence is in a prompt",
                                          "the sequence is in a step",
                                          "drafted rows wait for accept",
-                                         "a step was given up half-way: close the sequence",
+                                         "a step or prompt was given up half-way: close it",
                                          "the sequence is frozen: a prefix for others"};
   return fail(StatusCode::kBadState,
               name,

@@ -80,8 +80,10 @@ struct PrefixState {
 struct Slot {
   SeqState state = SeqState::kClosed;
   std::int32_t tokens = 0;         // committed
-  std::int32_t prompt_tokens = 0;  // of the open prompt
+  std::int32_t prompt_tokens = 0;  // of the open or last round of a prompt
   std::uint32_t next_layer = 0;    // of the open prompt
+  std::int32_t unfinished = -1;    // first token of a prompt whose last round is to come
+  bool more = false;               // the open round is not its prompt's last
   Policy policy;
   RingShape shape;
   PromptEnds ends;

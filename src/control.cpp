@@ -74,12 +74,15 @@ class ControlLevel {
   std::uint64_t totals_[kMoments * kControllerBins];
 };
 
-// What the other holders of a sequence's shared pages answer for.
-std::uint64_t bytes_of_others(const CacheState& cache, std::int32_t slot, bool physical) {
+// What the other holders of a sequence's shared pages answer for, in layers priced by tokens.
+std::uint64_t bytes_of_others(const CacheState& cache,
+                              const ControlRequest& request,
+                              bool physical) {
   if (cache.page_holders == nullptr) return 0;
   std::uint64_t bytes = 0;
-  const std::uint64_t first = cache.row(slot, 0, 0);
-  for (std::uint64_t row = first; row < first + cache.group.heads(); ++row) {
+  const std::uint64_t first = cache.row(request.slot, 0, 0);
+  const std::uint64_t rows = std::uint64_t{request.layers} * cache.group.kv_heads;
+  for (std::uint64_t row = first; row < first + rows; ++row) {
     for (std::uint32_t t = 0; t < cache.group.layout.tier_count; ++t) {
       const TierLayout& tier = cache.group.layout.tier[t];
       const std::uint64_t page =
@@ -105,7 +108,7 @@ ControlBudget ControlBudget::of(const CacheState& cache, const ControlRequest& r
     const std::uint64_t ring = std::uint64_t{shape.sinks} + shape.window;
     budget.cost.fixed_bytes = ring * shape.ring_record_bytes;
   }
-  budget.others_bytes = bytes_of_others(cache, request.slot, budget.physical);
+  budget.others_bytes = bytes_of_others(cache, request, budget.physical);
   budget.rest_bytes =
       std::uint64_t{shape.layers - request.layers} * shape.kv_heads * budget.cost.fixed_bytes;
   return budget;

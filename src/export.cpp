@@ -37,9 +37,11 @@ FrameHeader header_of(const quire_cache& all, std::uint32_t group_index, std::in
   header.marks =
       (s.given_k_offset ? 1u : 0u) | (s.given_v_offset ? 2u : 0u) | (s.replanned ? 4u : 0u);
   std::copy(s.ends.end, s.ends.end + s.ends.count, header.prompt_end);
+  std::copy(s.ends.begin, s.ends.begin + s.ends.count, header.prompt_begin);
   header.prompt_end_count = s.ends.count;
   header.ring_from = s.shape.from;
   header.unscored = s.unscored;
+  header.unfinished = s.unfinished;
   write_policy(s.policy, &header.policy);
   return header;
 }

@@ -51,13 +51,14 @@ struct FrameHeader {
   float factor;
   std::uint32_t marks;  // bits: 1 K offset given, 2 V offset given, 4 replanned
   std::int32_t prompt_end[8];
+  std::int32_t prompt_begin[8];
   std::uint32_t prompt_end_count;
   std::int32_t ring_from;
   std::uint32_t unscored;
-  std::uint32_t reserved;
+  std::int32_t unfinished;
   quire_policy policy;
 };
-static_assert(sizeof(FrameHeader) == 32 + sizeof(FrameIdentity) + 64 + sizeof(quire_policy),
+static_assert(sizeof(FrameHeader) == 32 + sizeof(FrameIdentity) + 96 + sizeof(quire_policy),
               "no padding");
 
 struct FrameHead {

@@ -85,7 +85,8 @@ Status check_sequence(const CacheState& cache, Incoming& in) {
   const bool sane = h.prompt_tokens >= 0 && h.prompt_tokens <= h.tokens &&
                     h.controlled_at >= -static_cast<std::int32_t>(kMaxCadence) &&
                     h.controlled_at <= h.tokens && h.prompt_end_count <= 8 && h.factor >= 0.0f &&
-                    h.marks <= 7 && h.ring_from >= 0 && h.ring_from <= h.tokens;
+                    h.marks <= 7 && h.ring_from >= 0 && h.ring_from <= h.tokens &&
+                    h.unfinished >= -1 && h.unfinished < h.tokens;
   if (!sane) return corrupt("numbers of a sequence");
   in.shape = {in.policy.sink_tokens,
               in.policy.recent_window,
@@ -177,7 +178,9 @@ void write_slot(CacheState& cache, const Incoming& in, std::int32_t slot) {
   s.policy = in.policy;
   s.shape = in.shape;
   std::copy(h.prompt_end, h.prompt_end + 8, s.ends.end);
+  std::copy(h.prompt_begin, h.prompt_begin + 8, s.ends.begin);
   s.ends.count = h.prompt_end_count;
+  s.unfinished = h.unfinished;
   s.factor = h.factor;
   s.controlled_at = h.controlled_at;
   s.unscored = h.unscored;

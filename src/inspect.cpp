@@ -120,7 +120,7 @@ HeadView current_view(const HeadPlace& at) {
   const Slot& s = cache.slots[at.slot];
   std::int32_t length = s.tokens;
   if (s.state == SeqState::kStep && cache.step.appended[at.layer] != 0) ++length;
-  if (s.state == SeqState::kPrefill) length = at.layer < s.next_layer ? s.prompt_tokens : 0;
+  if (s.state == SeqState::kPrefill) length += at.layer < s.next_layer ? s.prompt_tokens : 0;
   return cache.view(at.slot, at.layer, at.head, length);
 }
 

@@ -5,10 +5,7 @@
 
 namespace quire {
 
-// Cuts layers [0, layer] of an open prompt to the budget.
-void control_prompt(CacheState& cache,
-                    std::int32_t slot,
-                    std::uint32_t layer,
-                    std::uint32_t tokens);
+// Cuts layers [0, layer] of an open prompt to the budget of a sequence of `length` tokens.
+void control_prompt(CacheState& cache, std::int32_t slot, std::uint32_t layer, std::int32_t length);
 
 }  // namespace quire

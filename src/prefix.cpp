@@ -135,7 +135,8 @@ Status freeze(quire_cache& cache, const quire_seq_freeze_args& a) {
   QUIRE_TRY(find_slot(cache, a.slot, state_bit(SeqState::kOpen), "slot"));
   Slot& s = cache.slots[a.slot];
   const auto tokens = static_cast<std::uint32_t>(s.tokens);
-  const bool one_prompt = tokens > 0 && s.ends.count == 1 && s.ends.end[0] == s.tokens;
+  const bool one_prompt = tokens > 0 && s.unfinished < 0 && s.ends.count == 1 &&
+                          s.ends.begin[0] == 0 && s.ends.end[0] == s.tokens;
   bool replanned = false;
   for_groups(cache,
              [&](const CacheState& g) { replanned = replanned || g.slots[a.slot].replanned; });

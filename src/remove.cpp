@@ -165,8 +165,8 @@ void rescale_scores(const CacheState& cache,
 PromptEnds ends_within(const PromptEnds& ends, std::int32_t tokens) {
   PromptEnds out;
   for (std::uint32_t i = 0; i < ends.count; ++i) {
-    if (i > 0 && ends.end[i - 1] >= tokens) break;
-    out.add(std::min(ends.end[i], tokens));
+    if (ends.begin[i] >= tokens) break;
+    out.add(std::min(ends.end[i], tokens), ends.begin[i]);
   }
   return out;
 }
@@ -188,6 +188,7 @@ void cut_back(CacheState& cache, std::int32_t slot, std::int32_t tokens) {
   s.controlled_at = std::min(s.controlled_at, tokens);
   s.ends = ends_within(ends, tokens);
   s.replanned = true;
+  if (s.unfinished >= tokens) s.unfinished = -1;
   rescale_scores(cache, slot, ends, length);
   if (tokens == 0) reset_empty(cache, slot);
 }

@@ -150,6 +150,7 @@ void reset_empty(CacheState& cache, std::int32_t slot) {
   s.shape.from = 0;
   s.unscored = 0;
   s.replanned = false;
+  s.unfinished = -1;
   s.factor = initial_factor(s.policy);
   s.controlled_at = initial_control(s.policy);
 }

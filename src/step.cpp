@@ -36,6 +36,13 @@ Status check_batch(const quire_cache& cache, const BeginCall& call) {
     const std::int32_t slot = call.slots[i];
     if (slot == -1) continue;
     QUIRE_TRY(find_slot(cache, slot, state_bit(SeqState::kOpen), "slots"));
+    if (cache.slots[slot].unfinished >= 0) {
+      return fail(StatusCode::kBadState,
+                  "slots",
+                  "the last round of the prompt first",
+                  0,
+                  static_cast<std::uint64_t>(slot));
+    }
     for (std::uint32_t j = 0; j < i; ++j) {
       if (call.slots[j] == slot)
         return invalid("slots", "each slot once in a batch", 0, static_cast<std::uint64_t>(slot));

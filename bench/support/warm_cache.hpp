@@ -52,6 +52,18 @@ class Memory {
   std::uint64_t bytes_ = 0;
 };
 
+// quire_prefill_begin from plain arguments.
+inline quire_status begin_prompt(quire_cache* cache,
+                                 std::int32_t slot,
+                                 std::uint32_t tokens,
+                                 quire_error* error) {
+  quire_prefill_begin_args args = QUIRE_PREFILL_BEGIN_ARGS_INIT;
+  args.slot = slot;
+  args.tokens = tokens;
+  args.error = error;
+  return quire_prefill_begin(cache, &args);
+}
+
 class WarmCache {
  public:
   explicit WarmCache(quire_cache_desc desc, Memory::Touch touch = Memory::Touch::kYes) {

@@ -110,7 +110,11 @@ std::string CacheRun::create(const Setting& setting, uint32_t tokens) {
 
 std::string CacheRun::begin_prompt(uint32_t tokens) {
   quire_error error = QUIRE_ERROR_INIT;
-  const quire_status status = quire_prefill_begin(cache_, slot_, tokens, &error);
+  quire_prefill_begin_args args = QUIRE_PREFILL_BEGIN_ARGS_INIT;
+  args.slot = slot_;
+  args.tokens = tokens;
+  args.error = &error;
+  const quire_status status = quire_prefill_begin(cache_, &args);
   return status == QUIRE_OK ? "" : message("quire_prefill_begin", status, error);
 }
 

@@ -6,7 +6,8 @@
  *   between steps: quire_seq_open, quire_seq_fork, quire_seq_freeze, quire_seq_export,
  *                  quire_seq_import, quire_seq_truncate, quire_seq_remove_span, quire_seq_close,
  *                  quire_prefix_find, quire_prefix_evict, quire_plan_apply, quire_extend
- *   prompt:        quire_prefill_begin; per layer quire_prefill_layer; quire_prefill_end
+ *   prompt:        quire_prefill_begin; per layer quire_prefill_layer; quire_prefill_end; in one round
+ *                  or several, on an empty sequence or later
  *   step:          quire_step_begin(batch); per layer quire_append, quire_attention; quire_step_end
  *                  (with drafts then quire_accept)
  *   any time:      quire_stats_get, quire_seq_info_get, quire_query, quire_gather, quire_explain
@@ -524,9 +525,27 @@ typedef struct quire_parallel {
 
 /* ---- Prompt --------------------------------------------------------------------------------- */
 
-/* Reserves pages for a prompt of `tokens` tokens by the policy's closed form; ids are given out per
- * layer. Sequence: open and empty. Shortage is reported here or never. */
-QUIRE_API quire_status quire_prefill_begin(quire_cache* cache, int32_t slot, uint32_t tokens, quire_error* error);
+enum quire_prefill_flag {
+  QUIRE_PREFILL_MORE = 1, /* a round of a prompt that is not its last: tokens are stored high, nothing is
+                             scored or planned. No step takes the sequence until the last round is in */
+  QUIRE_PREFILL_EXACT = 2 /* reserved, refused for now: hand the prompt in as one round */
+};
+
+typedef struct quire_prefill_begin_args {
+  uint32_t struct_size;
+  uint32_t flags;       /* quire_prefill_flag bits */
+  int32_t slot;         /* open; it may hold tokens, compressed as they are */
+  uint32_t tokens;      /* of this round */
+  quire_error* error;
+} quire_prefill_begin_args;
+#define QUIRE_PREFILL_BEGIN_ARGS_INIT {sizeof(quire_prefill_begin_args), 0, 0, 0, 0}
+
+/* Begins a prompt, or the next round of one, behind the tokens that the sequence holds. Reserves pages
+ * by a closed form: quire_pages_for on an empty sequence, else what tokens that enter and tokens that
+ * move down can need (docs/lifecycle.md); ids are given out per layer. Shortage is reported here or
+ * never. The last round plans for all tokens of the prompt and, within their tiers, for those before
+ * it. Errors: BAD_STATE, INVALID_ARGUMENT, CAPACITY, OUT_OF_PAGES, UNSUPPORTED (EXACT). */
+QUIRE_API quire_status quire_prefill_begin(quire_cache* cache, const quire_prefill_begin_args* args);
 
 typedef struct quire_prefill_layer_args {
   uint32_t struct_size;
@@ -535,13 +554,15 @@ typedef struct quire_prefill_layer_args {
   uint32_t layer;       /* in order from 0 */
   quire_rows k;         /* [1, tokens, kv_heads, head_dim_k], after RoPE */
   quire_rows v;         /* [1, tokens, kv_heads, head_dim_v] */
-  quire_rows q;         /* [1, q_rows, q_heads, head_dim_k]: the last rows of the prompt's queries */
-  uint32_t q_rows;      /* at least min(tail_queries, tokens) for policies with scores */
+  quire_rows q;         /* [1, q_rows, q_heads, head_dim_k]: the last rows of the prompt's queries, of
+                           all its rounds; not read in rounds with QUIRE_PREFILL_MORE */
+  uint32_t q_rows;      /* from min(tail_queries, tokens of the prompt) to all, for policies with scores */
   uint32_t reserved;
-  const float* lse;     /* [q_rows, q_heads] natural LSE of those rows, sink excluded; or NULL */
+  const float* lse;     /* [q_rows, q_heads] natural LSE of those rows over all keys, sink excluded; or NULL */
   quire_rule rule;
-  const uint8_t* plan;  /* [kv_heads, tokens] tiers (0 high, 1 low, 254 drop), or NULL: the policy's */
-  uint8_t* plan_out;    /* [kv_heads, tokens] receives the plan (ring: 255), or NULL. A byte budget or
+  const uint8_t* plan;  /* [kv_heads, length] tiers (0 high, 1 low, 254 drop; 255 leaves a token that is in
+                           pages already) of all tokens with this round, or NULL: the policy's. None rises */
+  uint8_t* plan_out;    /* [kv_heads, length] receives the plan (ring: 255), or NULL. A byte budget or
                            target cuts further from there, in this call and later ones; fed back
                            under the same policy, the plan leads to the same pages */
   const quire_parallel* parallel;
@@ -552,15 +573,16 @@ typedef struct quire_prefill_layer_args {
    {0, 0, 0, 0, 0, 0}, 0, 0, 0, {0, 0, 0, 0, 0, 0}, 0, 0, 0, 0}
 
 /* Scores, plans and stores one layer of a prompt; the engine has computed its attention itself. The
- * scores are those of the unquantized K. Bytes moved: K and V once, K once more per scored row
+ * scores are those of the unquantized K, and of what is stored for tokens before the round. Bytes moved: K and V once, K once more per scored row
  * tile. With a byte target, earlier layers may be demoted further. Source: arXiv 2412.03131
  * section 4 for thresholds; docs/policies.md. */
 QUIRE_API quire_status quire_prefill_layer(quire_cache* cache, const quire_prefill_layer_args* args);
 
-/* Ends the prompt after the last layer; returns the rest of the reservation. */
+/* Ends the round after the last layer; returns the rest of the reservation. */
 QUIRE_API quire_status quire_prefill_end(quire_cache* cache, int32_t slot, quire_error* error);
 
-/* Gives up a prompt: the sequence is open and empty again. */
+/* Gives up a round. On an empty sequence, or before the first layer: the sequence is as before
+ * quire_prefill_begin. Else it can only be closed, since what it held has moved. */
 QUIRE_API quire_status quire_prefill_cancel(quire_cache* cache, int32_t slot, quire_error* error);
 
 /* ---- Step ----------------------------------------------------------------------------------- */
@@ -697,7 +719,7 @@ QUIRE_API quire_status quire_step_cancel(quire_cache* cache, quire_error* error)
 typedef struct quire_extend_args {
   uint32_t struct_size;
   uint32_t flags;
-  int32_t slot;           /* open, not in a step */
+  int32_t slot;           /* open, or in a prompt that has not stored this layer yet */
   uint32_t layer;
   uint32_t rows;          /* any number of query rows, at positions first_position + row */
   int32_t first_position; /* 0 or more; at `length` and above the whole past is visible */
@@ -792,7 +814,7 @@ enum quire_seq_state {
   QUIRE_SEQ_PREFILL = 2,
   QUIRE_SEQ_STEP = 3,
   QUIRE_SEQ_DRAFT = 4,
-  QUIRE_SEQ_BROKEN = 5, /* a step was given up half-way: only close is legal */
+  QUIRE_SEQ_BROKEN = 5, /* a step or prompt was given up half-way: only close is legal */
   QUIRE_SEQ_FROZEN = 6  /* a prefix for others to read */
 };
 

@@ -151,8 +151,13 @@ class Cache {
     return Result::of([&](quire_error* e) { return quire_seq_close(cache_, slot, e); });
   }
 
-  Result prefill_begin(std::int32_t slot, std::uint32_t tokens) const {
-    return Result::of([&](quire_error* e) { return quire_prefill_begin(cache_, slot, tokens, e); });
+  // flags: quire_prefill_flag bits.
+  Result prefill_begin(std::int32_t slot, std::uint32_t tokens, std::uint32_t flags = 0) const {
+    quire_prefill_begin_args args = QUIRE_PREFILL_BEGIN_ARGS_INIT;
+    args.slot = slot;
+    args.tokens = tokens;
+    args.flags = flags;
+    return with_error(args, [&](const auto* a) { return quire_prefill_begin(cache_, a); });
   }
   Result prefill_layer(quire_prefill_layer_args args) const {
     return with_error(args, [&](const auto* a) { return quire_prefill_layer(cache_, a); });

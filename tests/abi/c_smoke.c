@@ -129,6 +129,7 @@ static void create(world* w) {
 
 static void prompt(world* w) {
   quire_seq_open_args open = QUIRE_SEQ_OPEN_ARGS_INIT;
+  quire_prefill_begin_args begin = QUIRE_PREFILL_BEGIN_ARGS_INIT;
   uint64_t pages = 0;
   uint32_t layer;
   open.policy = &w->policy;
@@ -136,9 +137,12 @@ static void prompt(world* w) {
   CHECK_OK(quire_seq_open(w->cache, &open, &w->slot));
   CHECK_OK(quire_pages_for(w->cache, &w->policy, TOKENS, &pages, NULL, &w->error));
   CHECK(pages > 0);
-  CHECK_OK(quire_prefill_begin(w->cache, w->slot, TOKENS, &w->error));
+  begin.slot = w->slot;
+  begin.tokens = TOKENS;
+  begin.error = &w->error;
+  CHECK_OK(quire_prefill_begin(w->cache, &begin));
   CHECK_OK(quire_prefill_cancel(w->cache, w->slot, &w->error));
-  CHECK_OK(quire_prefill_begin(w->cache, w->slot, TOKENS, &w->error));
+  CHECK_OK(quire_prefill_begin(w->cache, &begin));
   for (layer = 0; layer < LAYERS; ++layer) {
     quire_prefill_layer_args args = QUIRE_PREFILL_LAYER_ARGS_INIT;
     args.slot = w->slot;

@@ -58,6 +58,7 @@ int main(void) {
   CHECK(quire_seq_truncate_args, QUIRE_SEQ_TRUNCATE_ARGS_INIT);
   CHECK(quire_seq_remove_span_args, QUIRE_SEQ_REMOVE_SPAN_ARGS_INIT);
   CHECK(quire_accept_args, QUIRE_ACCEPT_ARGS_INIT);
+  CHECK(quire_prefill_begin_args, QUIRE_PREFILL_BEGIN_ARGS_INIT);
   CHECK(quire_prefill_layer_args, QUIRE_PREFILL_LAYER_ARGS_INIT);
   CHECK(quire_step_begin_args, QUIRE_STEP_BEGIN_ARGS_INIT);
   CHECK(quire_append_args, QUIRE_APPEND_ARGS_INIT);

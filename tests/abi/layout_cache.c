@@ -225,6 +225,13 @@ AT(quire_parallel, user, 8);
 AT(quire_parallel, width, 16);
 AT(quire_parallel, reserved, 20);
 
+SIZE(quire_prefill_begin_args, 24);
+AT(quire_prefill_begin_args, struct_size, 0);
+AT(quire_prefill_begin_args, flags, 4);
+AT(quire_prefill_begin_args, slot, 8);
+AT(quire_prefill_begin_args, tokens, 12);
+AT(quire_prefill_begin_args, error, 16);
+
 SIZE(quire_prefill_layer_args, 216);
 AT(quire_prefill_layer_args, struct_size, 0);
 AT(quire_prefill_layer_args, flags, 4);

@@ -229,7 +229,7 @@ TEST_CASE("the description may be changed or forgotten after create", "[cache][b
   std::int32_t slot = -1;
   CHECK(quire_seq_open(cache, &open, &slot) == QUIRE_OK);
   CHECK(slot == 0);
-  CHECK(quire_prefill_begin(cache, slot, 50, nullptr) == QUIRE_OK);
+  CHECK(test::begin_prompt(cache, slot, 50, nullptr) == QUIRE_OK);
   quire_cache_destroy(cache);
 }
 

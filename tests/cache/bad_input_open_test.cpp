@@ -269,7 +269,7 @@ TEST_CASE("slots that no sequence has are refused by every call that takes one",
       require_refused(scene.cache, c, w, call);
     };
     refuse(want, [&] { return quire_seq_close(cache, slot, &c.error); });
-    refuse(want, [&] { return quire_prefill_begin(cache, slot, 5, &c.error); });
+    refuse(want, [&] { return test::begin_prompt(cache, slot, 5, &c.error); });
     refuse(want, [&] { return quire_prefill_end(cache, slot, &c.error); });
     refuse(want, [&] { return quire_prefill_cancel(cache, slot, &c.error); });
     const quire_prefill_layer_args prompt = c.prompt(slot, 0, 10);

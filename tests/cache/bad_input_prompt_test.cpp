@@ -92,7 +92,7 @@ struct Scene {
 
   explicit Scene(const RawSpec& spec) : cache(spec), calls(cache, 21) {
     slot = calls.open_with(0);
-    calls.need(quire_prefill_begin(cache.get(), slot, kTokens, &calls.error));
+    calls.need(test::begin_prompt(cache.get(), slot, kTokens, &calls.error));
     calls.reset_outputs();
   }
 
@@ -206,15 +206,23 @@ TEST_CASE("a prompt longer than declared, empty or twice is refused", "[cache][b
   const std::int32_t slot = calls.open_with(0);
   const auto begin = [&](std::uint32_t tokens, const Refusal& want) {
     require_refused(cache, calls, want, [&] {
-      return quire_prefill_begin(cache.get(), slot, tokens, &calls.error);
+      return test::begin_prompt(cache.get(), slot, tokens, &calls.error);
     });
   };
   begin(0, {QUIRE_INVALID_ARGUMENT, "tokens", "at least 1", 1, 0});
   begin(101, {QUIRE_CAPACITY, "tokens", "max_tokens"});
   begin(QUIRE_ALL, {QUIRE_CAPACITY, "tokens", "max_tokens"});
   calls.fill_prompt(slot, 30);
-  begin(10, {QUIRE_UNSUPPORTED, "slot", "empty sequence"});
-  CHECK(quire_prefill_begin(nullptr, slot, 5, nullptr) == QUIRE_INVALID_ARGUMENT);
+  begin(0, {QUIRE_INVALID_ARGUMENT, "tokens", "at least 1", 1, 0});
+  begin(71, {QUIRE_CAPACITY, "tokens", "max_tokens", 101, 100});
+  begin(QUIRE_ALL, {QUIRE_CAPACITY, "tokens", "max_tokens"});
+  require_refused(cache, calls, {QUIRE_UNSUPPORTED, "flags", "one round"}, [&] {
+    return test::begin_prompt(cache.get(), slot, 10, &calls.error, QUIRE_PREFILL_EXACT);
+  });
+  require_refused(cache, calls, {QUIRE_ABI_MISMATCH, "flags", "knows"}, [&] {
+    return test::begin_prompt(cache.get(), slot, 10, &calls.error, 4);
+  });
+  CHECK(test::begin_prompt(nullptr, slot, 5, nullptr) == QUIRE_INVALID_ARGUMENT);
   CHECK(quire_prefill_end(nullptr, slot, nullptr) == QUIRE_INVALID_ARGUMENT);
   CHECK(quire_prefill_cancel(nullptr, slot, nullptr) == QUIRE_INVALID_ARGUMENT);
   CHECK(quire_prefill_layer(nullptr, nullptr) == QUIRE_INVALID_ARGUMENT);

@@ -26,7 +26,7 @@ struct Scene {
 
   void begin_prompt() {
     slot[0] = calls.open_with(0);
-    calls.need(quire_prefill_begin(get(), slot[0], kTokens, &calls.error));
+    calls.need(test::begin_prompt(get(), slot[0], kTokens, &calls.error));
     calls.reset_outputs();
   }
 

@@ -76,8 +76,8 @@ TEST_CASE("a prompt is refused when its closed form exceeds the free pages", "[c
   s.calls.need(quire_pages_for(
       s.cache.get(), &s.calls.policy, 64, &s.calls.number[0], nullptr, &s.calls.error));
   CHECK(s.calls.number[0] == 4);  // 60 tokens outside the window
-  s.refuse(4, 3, [&] { return quire_prefill_begin(s.cache.get(), next, 64, &s.calls.error); });
-  s.calls.need(quire_prefill_begin(s.cache.get(), next, 4 + 48, &s.calls.error));
+  s.refuse(4, 3, [&] { return test::begin_prompt(s.cache.get(), next, 64, &s.calls.error); });
+  s.calls.need(test::begin_prompt(s.cache.get(), next, 4 + 48, &s.calls.error));
   CHECK(s.cache.stats().promised_pages == 3);
   s.refuse(1, 0, [&] { return s.begin({first}); });  // all that is free is promised
   s.calls.need(quire_prefill_cancel(s.cache.get(), next, &s.calls.error));

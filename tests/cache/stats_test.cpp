@@ -288,7 +288,7 @@ TEST_CASE("a page that a step empties is free again after it", "[cache][stats]")
 TEST_CASE("pages of a prompt that is closed half-way are free again", "[cache][stats]") {
   Scene s{RawSpec()};
   const std::int32_t slot = s.calls.open_with(0);
-  s.calls.need(quire_prefill_begin(s.cache.get(), slot, 50, &s.calls.error));
+  s.calls.need(test::begin_prompt(s.cache.get(), slot, 50, &s.calls.error));
   const quire_prefill_layer_args args = s.calls.prompt(slot, 0, 50);
   s.calls.need(quire_prefill_layer(s.cache.get(), &args));
   REQUIRE(s.cache.stats().promised_pages > 0);
@@ -301,7 +301,7 @@ TEST_CASE("pages promised to a prompt shrink layer by layer and end at nothing",
   const std::int32_t slot = s.calls.open_with(0);
   s.calls.need(
       quire_pages_for(s.cache.get(), &s.calls.policy, 50, s.calls.number, nullptr, &s.calls.error));
-  s.calls.need(quire_prefill_begin(s.cache.get(), slot, 50, &s.calls.error));
+  s.calls.need(test::begin_prompt(s.cache.get(), slot, 50, &s.calls.error));
   CHECK(s.cache.stats().promised_pages == s.calls.number[0]);
   CHECK(s.cache.stats().live_pages == 0);
   for (std::uint32_t layer = 0; layer < 2; ++layer) {

@@ -49,7 +49,7 @@ void live(RawCalls& calls, int rounds) {
     const std::int32_t a = calls.open_with(50);
     const std::int32_t b = calls.open_with(20);
     for (int step = 0; step < 10; ++step) calls.step({a, b});
-    calls.need(quire_prefill_begin(calls.cache, calls.open_with(0), 40, &calls.error));
+    calls.need(test::begin_prompt(calls.cache, calls.open_with(0), 40, &calls.error));
     calls.need(quire_prefill_cancel(calls.cache, calls.opened, &calls.error));
     for (const std::int32_t slot : {a, b, calls.opened})
       calls.need(quire_seq_close(calls.cache, slot, &calls.error));
@@ -101,7 +101,7 @@ TEST_CASE("statistics read inside a call fit together", "[cache][stats]") {
   } hook{&cache};
   const quire_parallel parallel = {Hook::run, &hook, 2, 0};
   const std::int32_t slot = calls.open_with(0);
-  calls.need(quire_prefill_begin(cache.get(), slot, 50, &calls.error));
+  calls.need(test::begin_prompt(cache.get(), slot, 50, &calls.error));
   for (std::uint32_t layer = 0; layer < 2; ++layer) {
     quire_prefill_layer_args args = calls.prompt(slot, layer, 50);
     args.parallel = &parallel;

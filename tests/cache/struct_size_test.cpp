@@ -175,9 +175,16 @@ const Call kCalls[] = {
        return quire_accept(s.get(), s.put(args)); }},
     {"quire_pages_for policy", true, true, [](Scene& s) {
        return quire_pages_for(s.get(), s.put(s.calls.policy), 9, s.calls.number, nullptr, &s.calls.error); }},
+    {"quire_prefill_begin", true, true, [](Scene& s) {
+       quire_prefill_begin_args args = QUIRE_PREFILL_BEGIN_ARGS_INIT;
+       args.slot = s.calls.open_with(0);
+       args.tokens = kTokens;
+       args.error = &s.calls.error;
+       s.mark();
+       return quire_prefill_begin(s.get(), s.put(args)); }},
     {"quire_prefill_layer", true, true, [](Scene& s) {
        const std::int32_t fresh = s.calls.open_with(0);
-       s.calls.need(quire_prefill_begin(s.get(), fresh, kTokens, &s.calls.error));
+       s.calls.need(test::begin_prompt(s.get(), fresh, kTokens, &s.calls.error));
        s.mark();
        return quire_prefill_layer(s.get(), s.put(s.calls.prompt(fresh, 0, kTokens))); }},
     {"quire_step_begin", true, true, [](Scene& s) {

@@ -8,6 +8,7 @@
 #include "support/catch.hpp"
 #include "support/pages_cache.hpp"
 #include "support/pages_contents.hpp"
+#include "support/prompt_call.hpp"
 
 namespace {
 
@@ -141,8 +142,12 @@ struct Calls {
 
 int sum = 0;  // of statuses: 0 when all are QUIRE_OK; no REQUIRE while the watch runs
 
-void prompt(quire_cache* cache, Calls& calls, std::int32_t slot, std::uint32_t tokens) {
-  sum += quire_prefill_begin(cache, slot, tokens, nullptr);
+void prompt(quire_cache* cache,
+            Calls& calls,
+            std::int32_t slot,
+            std::uint32_t tokens,
+            std::uint32_t flags = 0) {
+  sum += test::begin_prompt(cache, slot, tokens, nullptr, flags);
   for (std::uint32_t layer = 0; layer < calls.spec.group.layers; ++layer) {
     quire_prefill_layer_args args = QUIRE_PREFILL_LAYER_ARGS_INIT;
     args.slot = slot;
@@ -232,7 +237,11 @@ void work(const quire_cache_desc& desc, const quire_cache_memory& memory, Calls&
   for (int i = 0; i < 40; ++i) step(cache, calls, slots, i % 4 == 3 ? 1 : 3, i);
   look(cache, calls, slots[0]);
   quire_error error = QUIRE_ERROR_INIT;
-  sum += quire_prefill_begin(cache, slots[0], 5, &error) - QUIRE_UNSUPPORTED;
+  sum += test::begin_prompt(cache, slots[0], 5, &error, QUIRE_PREFILL_EXACT) - QUIRE_UNSUPPORTED;
+  prompt(cache, calls, slots[0], 30, QUIRE_PREFILL_MORE);
+  prompt(cache, calls, slots[0], 20);
+  prompt(cache, calls, slots[1], 25);
+  for (int i = 0; i < 10; ++i) step(cache, calls, slots, i % 4 == 3 ? 1 : 3, i);
   quire_step_begin_args begin = QUIRE_STEP_BEGIN_ARGS_INIT;
   begin.slots = slots;
   begin.batch = 2;

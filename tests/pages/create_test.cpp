@@ -7,6 +7,7 @@
 #include "support/catch.hpp"
 #include "support/pages_cache.hpp"
 #include "support/pages_memory.hpp"
+#include "support/prompt_call.hpp"
 
 namespace quire {
 namespace {
@@ -138,7 +139,7 @@ class PlainRun {
     quire_seq_open_args open = QUIRE_SEQ_OPEN_ARGS_INIT;
     open.policy = &spec_.policy;
     REQUIRE(quire_seq_open(cache_, &open, &slot) == QUIRE_OK);
-    REQUIRE(quire_prefill_begin(cache_, slot, tokens, nullptr) == QUIRE_OK);
+    REQUIRE(test::begin_prompt(cache_, slot, tokens, nullptr) == QUIRE_OK);
     const std::size_t row = std::size_t{tokens} * spec_.group.layout.head_dim_k;
     for (std::uint32_t layer = 0; layer < spec_.group.layers; ++layer) {
       quire_prefill_layer_args args = QUIRE_PREFILL_LAYER_ARGS_INIT;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "support/gen.hpp"
+#include "support/prompt_call.hpp"
 #include "support/raw_cache.hpp"
 
 namespace quire::test {
@@ -178,7 +179,7 @@ class RawCalls {
   }
 
   void fill_prompt(std::int32_t slot, std::uint32_t tokens) {
-    need(quire_prefill_begin(cache, slot, tokens, &error));
+    need(test::begin_prompt(cache, slot, tokens, &error));
     for (std::uint32_t layer = 0; layer < cache->group.layers; ++layer) {
       const quire_prefill_layer_args args = prompt(slot, layer, tokens);
       need(quire_prefill_layer(cache, &args));

@@ -74,6 +74,35 @@ inline std::uint64_t head_pages_bound(const AdmissionShape& shape, std::uint64_t
   return (high > low ? high : low) + 1;
 }
 
+// Tokens of a head before a later prompt, and what the prompt brings.
+struct LaterHead {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+  std::uint64_t frozen_high = 0;  // of them, in pages that other sequences hold
+  std::uint64_t frozen_low = 0;
+  std::uint64_t entering = 0;  // tokens that leave the ring, or are new and outside it
+};
+
+// Pages that a head can take beyond those it has when a later prompt may put any split of entering
+// tokens into its tiers, and may demote or drop what is not frozen. First demoted tokens find room,
+// then emptied pages return, then tokens enter. In between both ends of the split the sum of pages
+// is at most one above the larger end.
+inline std::uint64_t later_pages_bound(const AdmissionShape& shape, const LaterHead& head) {
+  const ByteCost& cost = shape.cost;
+  const std::uint64_t has_high = cost.pages(0, head.high);
+  if (shape.tier_count < 2) return cost.pages(0, head.high + head.entering) - has_high;
+  const std::uint64_t has_low = cost.pages(1, head.low);
+  const std::uint64_t free_high = head.high - head.frozen_high;
+  if (free_high + head.entering == 0) return 0;
+  const std::uint64_t all_high = cost.pages(0, head.high + head.entering) + has_low;
+  const std::uint64_t all_low =
+      cost.pages(0, head.frozen_high) + cost.pages(1, head.low + free_high + head.entering);
+  const std::uint64_t most = (all_high > all_low ? all_high : all_low) + 1;
+  const std::uint64_t entered = most > has_high + has_low ? most - has_high - has_low : 0;
+  const std::uint64_t demoted = cost.pages(1, head.low + free_high) - has_low;
+  return entered > demoted ? entered : demoted;
+}
+
 namespace detail {
 
 // A controlled prompt is cut to its target after every layer. At its peak it holds what the target
@@ -128,6 +157,41 @@ inline std::uint64_t prompt_pages(const Policy& policy,
   }
   if (policy.has_controller()) return detail::controlled_pages(policy, shape, tokens);
   return head_pages_bound(shape, n) * shape.heads();
+}
+
+// Pages that one head can take in a later prompt that makes the sequence `tokens` long. Sequences
+// with a byte budget or target: later_prompt_pages().
+inline std::uint64_t later_head_pages(const Policy& policy,
+                                      const AdmissionShape& shape,
+                                      const LaterHead& head,
+                                      std::uint64_t tokens,
+                                      std::uint64_t head_index) {
+  const auto grown = [&](std::uint64_t high) {
+    const std::uint64_t has = shape.cost.pages(0, head.high);
+    const std::uint64_t needs = shape.cost.pages(0, high);
+    return needs > has ? needs - has : 0;
+  };
+  const std::uint64_t most = head.high + head.entering;
+  if (policy.kind == PolicyKind::kKeepAll) return grown(most);
+  if (policy.kind != PolicyKind::kEvict) return later_pages_bound(shape, head);
+  const std::uint64_t budget = evict_tokens(policy, shape, tokens, head_index);
+  const std::uint64_t frozen = head.frozen_high + head.frozen_low;
+  const std::uint64_t kept = head.frozen_high + (budget > frozen ? budget - frozen : 0);
+  return grown(most < kept ? most : kept);
+}
+
+// Pages that a later prompt reserves, from the sum over all heads of later_pages_bound(): under a
+// byte controller layers that are stored already keep to the budget (controlled_pages), those not
+// reached hold what they held.
+inline std::uint64_t later_prompt_pages(const Policy& policy,
+                                        const AdmissionShape& shape,
+                                        std::uint64_t tokens,
+                                        std::uint64_t any_split) {
+  if (!policy.has_controller()) return any_split;
+  const std::uint64_t n = shape.outside(tokens);
+  const std::uint64_t moving = shape.tier_count > 1 ? shape.cost.pages(1, n) : 0;
+  const std::uint64_t peak = detail::controlled_pages(policy, shape, tokens);
+  return peak < any_split + moving ? peak : any_split + moving;
 }
 
 // Pages that one step can take for one head with so many tokens in its high tier: one token enters,

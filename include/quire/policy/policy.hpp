@@ -68,17 +68,26 @@ struct Policy {
   }
 };
 
-// Ends of the prompts of a sequence, ascending; older ones merge when there are more than eight.
+// The prompts of a sequence, ascending: tokens [begin, end) each, what is between them was decoded.
+// The two oldest merge when there are more than eight.
 struct PromptEnds {
+  std::int32_t begin[8] = {};
   std::int32_t end[8] = {};
   std::uint32_t count = 0;
 
-  QUIRE_HD void add(std::int32_t position) {
+  // Without a begin the prompt starts where the one before it ends.
+  QUIRE_HD void add(std::int32_t prompt_end, std::int32_t prompt_begin = -1) {
+    if (prompt_begin < 0) prompt_begin = count == 0 ? 0 : end[count - 1];
     if (count == 8) {
-      for (std::uint32_t i = 0; i + 1 < 8; ++i) end[i] = end[i + 1];
+      begin[1] = begin[0];
+      for (std::uint32_t i = 0; i + 1 < 8; ++i) {
+        begin[i] = begin[i + 1];
+        end[i] = end[i + 1];
+      }
       count = 7;
     }
-    end[count++] = position;
+    begin[count] = prompt_begin;
+    end[count++] = prompt_end;
   }
 };
 
@@ -91,6 +100,7 @@ QUIRE_HD inline std::int32_t query_count(const PromptEnds& ends,
                                          std::int32_t length) {
   for (std::uint32_t i = 0; i < ends.count; ++i) {
     if (position >= ends.end[i]) continue;
+    if (position < ends.begin[i]) break;
     const std::int64_t first = std::int64_t{ends.end[i]} - std::int64_t{tail_queries};
     return length - static_cast<std::int32_t>(first > position ? first : position);
   }

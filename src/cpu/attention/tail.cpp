@@ -1,5 +1,6 @@
 // One KV head is one task. Pass 1 finds the log-sum-exp of every query row, unless the engine's own
-// attention brought it; pass 2 adds up probabilities per key, tile by tile. Unquantized K, fp32.
+// attention brought it; pass 2 adds up probabilities per key, tile by tile, in fp32. Keys of the
+// prompt as they come, keys of its past as they are stored, with all transforms undone.
 #include "src/cpu/attention/tail.hpp"
 
 #include <algorithm>
@@ -22,11 +23,12 @@ inline constexpr std::uint32_t kTailRows = 16;
 
 // Buffers of one task.
 struct TailScratch {
-  float* q = nullptr;       // [kTailRows, group, head_dim], scaled
-  float* keys = nullptr;    // [kTileTokens, head_dim]
-  float* logits = nullptr;  // [kTailRows * group, kTileTokens]
-  float* lse = nullptr;     // [q_rows, group]
-  float* sums = nullptr;    // [group, tokens] per query head
+  float* q = nullptr;                 // [kTailRows, group, head_dim], scaled
+  float* keys = nullptr;              // [kTileTokens, head_dim]
+  std::int32_t* positions = nullptr;  // [kTileTokens]
+  float* logits = nullptr;            // [kTailRows * group, kTileTokens]
+  float* lse = nullptr;               // [q_rows, group]
+  float* sums = nullptr;              // [group, length] per query head
 };
 
 inline TailScratch take_tail_scratch(const TailShape& shape, Arena& arena) {
@@ -34,6 +36,7 @@ inline TailScratch take_tail_scratch(const TailShape& shape, Arena& arena) {
   const std::uint64_t columns = std::uint64_t{kTailRows} * shape.group;
   scratch.q = arena.take<float>(columns * shape.head_dim);
   scratch.keys = arena.take<float>(kTileTokens * std::uint64_t{shape.head_dim});
+  scratch.positions = arena.take<std::int32_t>(kTileTokens);
   scratch.logits = arena.take<float>(columns * kTileTokens);
   scratch.lse = arena.take<float>(shape.q_rows * shape.group);
   scratch.sums = arena.take<float>(shape.tokens * shape.group);
@@ -57,8 +60,15 @@ struct TailHead {
 
   std::uint32_t q_head(std::uint32_t g) const { return head * call.group + g; }
   std::int32_t position(std::uint32_t row) const {
-    return static_cast<std::int32_t>(call.tokens - call.q_rows + row);
+    return static_cast<std::int32_t>(call.length() - call.q_rows + row);
   }
+};
+
+// Keys in scratch.keys, of tokens at scratch.positions.
+struct KeyTile {
+  std::uint32_t count = 0;
+  std::int32_t first = 0;  // lowest and highest position
+  std::int32_t last = 0;
 };
 
 inline void load_tail_queries(const TailHead& work, std::uint32_t first_row, std::uint32_t rows) {
@@ -76,10 +86,10 @@ inline void load_tail_queries(const TailHead& work, std::uint32_t first_row, std
 inline void tail_tile(const TailHead& work,
                       std::uint32_t first_row,
                       std::uint32_t rows,
-                      std::uint32_t first_key,
-                      std::uint32_t count) {
+                      const KeyTile& tile) {
   const TailCall& call = work.call;
   const TailScratch& scratch = work.scratch;
+  const std::uint32_t count = tile.count;
   const std::uint32_t columns = rows * call.group;
   dot_tile(scratch.q,
            columns,
@@ -90,15 +100,14 @@ inline void tail_tile(const TailHead& work,
            call.head_dim,
            count,
            scratch.logits);
-  const bool all_visible =
-      call.rule.is_plain() && call.rule.sliding_window <= 0 &&
-      work.position(first_row) >= static_cast<std::int32_t>(first_key + count - 1);
+  const bool all_visible = call.rule.is_plain() && call.rule.sliding_window <= 0 &&
+                           work.position(first_row) >= tile.last;
   if (all_visible) return;
   for (std::uint32_t c = 0; c < columns; ++c) {
     const std::int32_t query = work.position(first_row + c / call.group);
     float* logits = scratch.logits + c * kTileTokens;
     for (std::uint32_t t = 0; t < count; ++t) {
-      const auto key = static_cast<std::int32_t>(first_key + t);
+      const std::int32_t key = scratch.positions[t];
       logits[t] = call.rule.visible(query, key)
                       ? call.rule.finish(logits[t], work.q_head(c % call.group), query, key)
                       : kMinusInfinity;
@@ -107,32 +116,71 @@ inline void tail_tile(const TailHead& work,
 }
 
 // As they are stored: numbers beyond fp16 are counted where they are written.
-inline void load_keys(const TailHead& work, std::uint32_t first_key, std::uint32_t count) {
+inline KeyTile load_new(const TailHead& work, std::uint32_t first_key, std::uint32_t count) {
   CodecEvents counted_elsewhere;
+  const auto position = static_cast<std::int32_t>(work.call.first + first_key);
   for (std::uint32_t t = 0; t < count; ++t) {
+    work.scratch.positions[t] = position + static_cast<std::int32_t>(t);
     load_row(work.call.k,
              work.call.k.offset(0, first_key + t, work.head),
              work.call.head_dim,
              work.scratch.keys + t * work.call.head_dim);
     saturate_row(work.call.head_dim, work.scratch.keys + t * work.call.head_dim, counted_elsewhere);
   }
+  return {count, position, position + static_cast<std::int32_t>(count) - 1};
 }
 
-// Calls body(first_row, rows, first_key, count) with logits for every pair of row block and key
-// tile that can see each other. Keys outermost: each is loaded once.
+inline KeyTile load_held(const TailHead& work,
+                         const HeadView& view,
+                         const Segment& s,
+                         std::uint32_t first,
+                         std::uint32_t count) {
+  const std::uint32_t dim = work.call.head_dim;
+  KeyTile tile = {count, s.position(first), s.position(first)};
+  for (std::uint32_t t = 0; t < count; ++t) {
+    float* key = work.scratch.keys + t * dim;
+    const std::uint32_t token = s.first + first + t;
+    decode_vector(s.layout->format.k, dim, as_const(k_slot(*s.layout, s.base, token)), key);
+    transform_back(view.k, dim, key);
+    const std::int32_t position = s.position(first + t);
+    work.scratch.positions[t] = position;
+    tile.first = std::min(tile.first, position);
+    tile.last = std::max(tile.last, position);
+  }
+  return tile;
+}
+
+// Calls body(first_row, rows, count) with logits for a loaded tile and every block of rows that can
+// see it.
+template <class BodyT>
+inline void for_each_row_block(const TailHead& work, const KeyTile& tile, BodyT&& body) {
+  const TailCall& call = work.call;
+  for (std::uint32_t row = 0; row < call.q_rows; row += kTailRows) {
+    const std::uint32_t rows = std::min(kTailRows, call.q_rows - row);
+    if (work.position(row + rows - 1) < tile.first) continue;
+    load_tail_queries(work, row, rows);
+    tail_tile(work, row, rows, tile);
+    body(row, rows, tile.count);
+  }
+}
+
+// The same for all keys. Keys outermost: each is loaded once.
 template <class BodyT>
 inline void for_each_tile(const TailHead& work, BodyT&& body) {
   const TailCall& call = work.call;
+  if (call.held != nullptr) {
+    const HeadView& view = call.held[work.head];
+    for (std::uint32_t i = 0; i < view.segment_count(); ++i) {
+      const Segment s = view.segment(i);
+      for (std::uint32_t t = 0; t < s.count; t += kTileTokens) {
+        const std::uint32_t count = std::min(kTileTokens, s.count - t);
+        for_each_row_block(work, load_held(work, view, s, t, count), body);
+      }
+    }
+  }
   for (std::uint32_t key = 0; key < call.tokens; key += kTileTokens) {
     const std::uint32_t count = std::min(kTileTokens, call.tokens - key);
-    load_keys(work, key, count);
-    for (std::uint32_t row = 0; row < call.q_rows; row += kTailRows) {
-      const std::uint32_t rows = std::min(kTailRows, call.q_rows - row);
-      if (work.position(row + rows - 1) < static_cast<std::int32_t>(key)) continue;
-      load_tail_queries(work, row, rows);
-      tail_tile(work, row, rows, key, count);
-      body(row, rows, key, count);
-    }
+    for_each_row_block(work, load_new(work, key, count), body);
   }
 }
 
@@ -148,17 +196,16 @@ inline void find_normalisers(const TailHead& work) {
     }
   } else {
     for (std::uint32_t i = 0; i < all; ++i) lse[i] = kMinusInfinity;
-    for_each_tile(work,
-                  [&](std::uint32_t row, std::uint32_t rows, std::uint32_t, std::uint32_t count) {
-                    for (std::uint32_t c = 0; c < rows * call.group; ++c) {
-                      float* logits = work.scratch.logits + c * kTileTokens;
-                      const float largest = max_row(logits, count);
-                      if (largest == kMinusInfinity) continue;
-                      const float part = largest + logf(exp_row(logits, largest, count));
-                      float& total = lse[row * call.group + c];
-                      total = log_add(total, part);
-                    }
-                  });
+    for_each_tile(work, [&](std::uint32_t row, std::uint32_t rows, std::uint32_t count) {
+      for (std::uint32_t c = 0; c < rows * call.group; ++c) {
+        float* logits = work.scratch.logits + c * kTileTokens;
+        const float largest = max_row(logits, count);
+        if (largest == kMinusInfinity) continue;
+        const float part = largest + logf(exp_row(logits, largest, count));
+        float& total = lse[row * call.group + c];
+        total = log_add(total, part);
+      }
+    });
   }
   if (call.rule.sink_logits == nullptr) return;
   for (std::uint32_t i = 0; i < all; ++i) {
@@ -171,42 +218,42 @@ inline void find_normalisers(const TailHead& work) {
 inline void add_probabilities(const TailHead& work, bool reduce_last) {
   const TailCall& call = work.call;
   float* sums = work.scratch.sums;
-  for_each_tile(
-      work, [&](std::uint32_t row, std::uint32_t rows, std::uint32_t key, std::uint32_t count) {
-        float* p = work.scratch.logits;
-        for (std::uint32_t c = 0; c < rows * call.group; ++c) {
-          const float lse = work.scratch.lse[row * call.group + c];
-          exp_row(p + c * kTileTokens, lse == kMinusInfinity ? 1.0e30f : lse, count);
-          // A given log-sum-exp may be of another precision, or wrong.
-          for (std::uint32_t t = 0; call.lse != nullptr && t < count; ++t)
-            p[c * kTileTokens + t] = std::min(p[c * kTileTokens + t], 1.0f);
+  const std::int32_t* positions = work.scratch.positions;
+  for_each_tile(work, [&](std::uint32_t row, std::uint32_t rows, std::uint32_t count) {
+    float* p = work.scratch.logits;
+    for (std::uint32_t c = 0; c < rows * call.group; ++c) {
+      const float lse = work.scratch.lse[row * call.group + c];
+      exp_row(p + c * kTileTokens, lse == kMinusInfinity ? 1.0e30f : lse, count);
+      // A given log-sum-exp may be of another precision, or wrong.
+      for (std::uint32_t t = 0; call.lse != nullptr && t < count; ++t)
+        p[c * kTileTokens + t] = std::min(p[c * kTileTokens + t], 1.0f);
+    }
+    for (std::uint32_t r = 0; r < rows; ++r) {
+      const float* first = p + r * call.group * kTileTokens;
+      for (std::uint32_t t = 0; t < count; ++t) {
+        if (!reduce_last) {
+          sums[positions[t]] += score_increment(call.statistic, first + t, call.group, kTileTokens);
+          continue;
         }
-        for (std::uint32_t r = 0; r < rows; ++r) {
-          const float* first = p + r * call.group * kTileTokens;
-          for (std::uint32_t t = 0; t < count; ++t) {
-            if (!reduce_last) {
-              sums[key + t] += score_increment(call.statistic, first + t, call.group, kTileTokens);
-              continue;
-            }
-            for (std::uint32_t g = 0; g < call.group; ++g) {
-              sums[g * call.tokens + key + t] += first[g * kTileTokens + t];
-            }
-          }
+        for (std::uint32_t g = 0; g < call.group; ++g) {
+          sums[std::int64_t{g} * call.length() + positions[t]] += first[g * kTileTokens + t];
         }
-      });
+      }
+    }
+  });
 }
 
 // Per-head sums to one score per key: maximum (kMaxSum) or mean (kMeanSum), smoothed if `pooled`.
 inline void reduce_heads(const TailHead& work, bool pooled, float* out) {
   const TailCall& call = work.call;
   const PoolKind pool = pooled ? call.pool : PoolKind::kNone;
-  for (std::uint32_t t = 0; t < call.tokens; ++t) {
+  for (std::uint32_t t = 0; t < call.length(); ++t) {
     float per_head[kMaxQueryGroup];
     for (std::uint32_t g = 0; g < call.group; ++g) {
-      const float* sums = work.scratch.sums + g * call.tokens;
+      const float* sums = work.scratch.sums + std::uint64_t{g} * call.length();
       per_head[g] = pool == PoolKind::kNone
                         ? sums[t]
-                        : pooled_score(sums, call.tokens, t, pool, call.pool_width);
+                        : pooled_score(sums, call.length(), t, pool, call.pool_width);
     }
     out[t] = score_increment(call.statistic, per_head, call.group, 1);
   }
@@ -216,23 +263,23 @@ void tail_head(const TailCall& call, const TailScratch& scratch, std::uint32_t h
   const TailHead work{call, scratch, head};
   const bool reduce_last =
       call.statistic == Statistic::kMaxSum || call.statistic == Statistic::kMeanSum;
-  const std::uint64_t sums = std::uint64_t{reduce_last ? call.group : 1} * call.tokens;
+  const std::uint64_t sums = std::uint64_t{reduce_last ? call.group : 1} * call.length();
   std::fill(scratch.sums, scratch.sums + sums, 0.0f);
   find_normalisers(work);
   add_probabilities(work, reduce_last);
-  float* scores = call.scores + std::uint64_t{head} * call.tokens;
+  float* scores = call.scores + std::uint64_t{head} * call.length();
   if (reduce_last) {
     reduce_heads(work, false, scores);
   } else {
-    std::copy(scratch.sums, scratch.sums + call.tokens, scores);
+    std::copy(scratch.sums, scratch.sums + call.length(), scores);
   }
   if (call.pooled == nullptr) return;
-  float* pooled = call.pooled + std::uint64_t{head} * call.tokens;
+  float* pooled = call.pooled + std::uint64_t{head} * call.length();
   if (reduce_last) {
     reduce_heads(work, true, pooled);
   } else {
-    for (std::uint32_t t = 0; t < call.tokens; ++t) {
-      pooled[t] = pooled_score(scores, call.tokens, t, call.pool, call.pool_width);
+    for (std::uint32_t t = 0; t < call.length(); ++t) {
+      pooled[t] = pooled_score(scores, call.length(), t, call.pool, call.pool_width);
     }
   }
 }
@@ -258,7 +305,7 @@ void tail_scores(const TailCall& call) {
   Arena arena(call.workspace);
   const std::uint32_t tasks =
       std::min(call.kv_heads, call.parallel.run == nullptr ? 1u : call.parallel.width);
-  const TailShape shape{call.head_dim, call.group, tasks, call.tokens, call.q_rows};
+  const TailShape shape{call.head_dim, call.group, tasks, call.length(), call.q_rows};
   auto* scratch = arena.take<TailScratch>(tasks);
   for (std::uint32_t t = 0; t < tasks; ++t) scratch[t] = take_tail_scratch(shape, arena);
   const auto run_head = HWY_DYNAMIC_DISPATCH(tail_head);
