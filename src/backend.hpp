@@ -124,7 +124,7 @@ struct WritePromptCall {
   RowsView v;
   std::uint32_t tokens = 0;
   std::uint32_t first = 0;    // position of row 0
-  std::uint32_t leaving = 0;  // positions [leaving, first) leave the ring
+  std::uint32_t leaving = 0;  // positions [leaving, first) are in the ring
   std::uint32_t kv_heads = 0;
   const HeadView* views = nullptr;        // [kv_heads] with final token counts and assigned pages
   const std::uint32_t* stored = nullptr;  // [kv_heads, kMaxTiers] tokens before; nullptr: none

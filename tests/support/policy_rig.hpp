@@ -22,6 +22,7 @@ struct RigSpec {
   std::uint32_t max_tokens = 1024;
   std::uint64_t pages = 4000;
   std::uint32_t cache_flags = 0;
+  std::uint32_t threads = 0;
   std::vector<quire_threshold> thresholds;
 
   // A recipe in small pages on a stream's shape.
@@ -75,6 +76,7 @@ class Rig {
     desc.max_splits = 4;
     desc.pages = spec.pages;
     desc.flags = spec.cache_flags;
+    desc.threads = spec.threads;
     desc.groups = &spec.group;
     const Result made = Cache::create(desc, &cache);
     INFO(made.text());

@@ -19,7 +19,7 @@ void write_head(const WritePromptCall& call, std::uint32_t head, CodecEvents& ev
   for (std::uint32_t t = 0; call.stored != nullptr && t < kMaxTiers; ++t)
     next[t] = call.stored[head * kMaxTiers + t];
   for (std::uint32_t p = call.leaving; p < call.first; ++p) {
-    if (tiers[p] == Tier::kDropped) continue;
+    if (tiers[p] == Tier::kDropped || tiers[p] == Tier::kKeep) continue;
     const auto tier = static_cast<std::uint32_t>(tiers[p]);
     move_record(
         ring_place(view, static_cast<std::int32_t>(p)), place_of(view, tier, next[tier]++), events);
