@@ -6,8 +6,8 @@
  *   between steps: quire_seq_open, quire_seq_fork, quire_seq_freeze, quire_seq_export,
  *                  quire_seq_import, quire_seq_truncate, quire_seq_remove_span, quire_seq_close,
  *                  quire_prefix_find, quire_prefix_evict, quire_plan_apply, quire_extend
- *   prompt:        quire_prefill_begin; per layer quire_prefill_layer; quire_prefill_end; in one round
- *                  or several, on an empty sequence or later
+ *   prompt:        quire_prefill_begin; per layer quire_prefill_layer; quire_prefill_end; in one
+ *                  round or several, on an empty sequence or later
  *   step:          quire_step_begin(batch); per layer quire_append, quire_attention; quire_step_end
  *                  (with drafts then quire_accept)
  *   any time:      quire_stats_get, quire_seq_info_get, quire_query, quire_gather, quire_explain
@@ -40,7 +40,6 @@
 #else
 #define QUIRE_API
 #endif
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -74,7 +73,6 @@ typedef struct quire_error {
   char text[208]; /* the allowed range, as a sentence */
 } quire_error;
 #define QUIRE_ERROR_INIT {sizeof(quire_error), 0, 0, 0, {0}, {0}}
-
 /* The name of a status number, e.g. "out of pages"; never NULL. */
 QUIRE_API const char* quire_status_text(quire_status status);
 
@@ -122,7 +120,6 @@ enum quire_layout_flag {
   QUIRE_LAYOUT_NO_POSITION = 2, /* 4 bytes less; only for keep-all policies with one tier */
   QUIRE_LAYOUT_BIAS = 4         /* 2 bytes for a logit bias; reserved, refused for now */
 };
-
 typedef struct quire_layout_desc {
   uint32_t struct_size;
   uint32_t flags;           /* quire_layout_flag bits */
@@ -158,11 +155,9 @@ typedef struct quire_layout {
   uint64_t page_bytes;
   quire_tier_layout tier[QUIRE_MAX_TIERS];
 } quire_layout;
-#define QUIRE_LAYOUT_INIT \
-  {sizeof(quire_layout), 0, 0, 0, 0, {{0, 0, {0, 0}, {0, 0}, 0, 0, 0, 0, 0, 0.0}}}
-
-/* Answers where every byte of a page lies; the only source of sizes. Errors: the field of the
- * description or of the format that is wrong. Pure; [capture]. */
+#define QUIRE_LAYOUT_INIT {sizeof(quire_layout), 0, 0, 0, 0, {{0, 0, {0, 0}, {0, 0}, 0, 0, 0, 0, 0, 0.0}}}
+/* Answers where every byte of a page lies; the only source of sizes. Errors: the field of the description or of the
+ * format that is wrong. Pure; [capture]. */
 QUIRE_API quire_status quire_layout_make(const quire_layout_desc* desc, quire_layout* layout);
 
 /* ---- Policies ------------------------------------------------------------------------------ */
@@ -203,7 +198,6 @@ enum quire_policy_flag {
   QUIRE_POLICY_GROWS = 1,              /* evicting policies: the budget holds for the prompt only */
   QUIRE_POLICY_POSITION_THRESHOLDS = 2 /* prompt thresholds over the own position, not the length */
 };
-
 /* A policy of one sequence: QUIRE_POLICY_INIT, then quire_recipe_get, then fields of one's own. */
 typedef struct quire_policy {
   uint32_t struct_size;
@@ -278,7 +272,6 @@ enum quire_cache_flag {
   QUIRE_CACHE_SHARING = 2   /* sequences may share pages (quire_seq_fork): page tables for every row at
                                its longest, and 4 bytes per page of the pool */
 };
-
 typedef struct quire_cache_desc {
   uint32_t struct_size;
   uint32_t flags;               /* quire_cache_flag bits */
@@ -326,18 +319,17 @@ typedef struct quire_cache_memory {
 
 typedef struct quire_cache quire_cache;
 
-/* A policy by name, and the formats and ring it was measured with: fills *policy (its struct_size must
- * be set) and, unless NULL,
- * group->layout.tier, tier_count, flags, ring_format, sink_tokens, recent_window. Shapes, page size
- * and seed are left alone. */
+/* A policy by name, and the formats and ring it was measured with: fills *policy (its struct_size must be set) and,
+ * unless NULL, group->layout.tier, tier_count, flags, ring_format, sink_tokens, recent_window. Shapes, page size and
+ * seed are left alone. */
 QUIRE_API quire_status quire_recipe_get(uint32_t recipe, quire_policy* policy, quire_group_desc* group,
                                         quire_error* error);
 
 /* Bytes that quire_cache_create needs; a closed form of the description. */
 QUIRE_API quire_status quire_cache_sizes_get(const quire_cache_desc* desc, quire_cache_sizes* sizes);
 
-/* Builds a cache in caller memory. Nothing is allocated, then or later. The description and its
- * groups are copied. Memory needs no zeroing. Writes the tables and `host`; not pages or rings. */
+/* Builds a cache in caller memory. Nothing is allocated, then or later. The description and its groups are copied.
+ * Memory needs no zeroing. Writes the tables and `host`; not pages or rings. */
 QUIRE_API quire_status quire_cache_create(const quire_cache_desc* desc, const quire_cache_memory* memory,
                                           quire_cache** cache);
 
@@ -360,10 +352,8 @@ typedef struct quire_seq_open_args {
                                                 an entry that is NULL: `policy` */
 } quire_seq_open_args;
 #define QUIRE_SEQ_OPEN_ARGS_INIT {sizeof(quire_seq_open_args), 0, 0, 0, 0, 0, 0, 0, 0}
-
-/* Opens an empty sequence in the lowest free slot. Slots are stable until closed. In a cache of several
- * layer groups a byte target is a share of each group's fp16 bytes, and a byte budget has to be given
- * group by group. */
+/* Opens an empty sequence in the lowest free slot. Slots are stable until closed. In a cache of several layer groups
+ * a byte target is a share of each group's fp16 bytes, and a byte budget has to be given group by group. */
 QUIRE_API quire_status quire_seq_open(quire_cache* cache, const quire_seq_open_args* args, int32_t* slot);
 
 typedef struct quire_seq_fork_args {
@@ -376,13 +366,12 @@ typedef struct quire_seq_fork_args {
   quire_error* error;
 } quire_seq_fork_args;
 #define QUIRE_SEQ_FORK_ARGS_INIT {sizeof(quire_seq_fork_args), 0, 0, 0, 0, 0, 0}
-
-/* Opens a second sequence with everything that the parent holds, in the lowest free slot. Needs
- * QUIRE_CACHE_SHARING. Full pages are shared: as long as two sequences hold a page, its codes, scores
- * and tiers are frozen and its tokens protected, beyond any budget (against bytes, each of n holders
- * answers for 1/n of a page). The ring and the open page of each tier are copied, which is what a fork takes from the pool (at most layers x kv_heads x tiers pages).
- * Cost: those bytes and 4 per shared page. Errors: BAD_STATE, CAPACITY (no free slot), OUT_OF_PAGES,
- * UNSUPPORTED (a cache without sharing), INVALID_ARGUMENT (thresholds). */
+/* Opens a second sequence with everything that the parent holds, in the lowest free slot. Needs QUIRE_CACHE_SHARING.
+ * Full pages are shared: as long as two sequences hold a page, its codes, scores and tiers are frozen and its tokens
+ * protected, beyond any budget (against bytes, each of n holders answers for 1/n of a page). The ring and the open
+ * page of each tier are copied, which is what a fork takes from the pool (at most layers x kv_heads x tiers pages).
+ * Cost: those bytes and 4 per shared page. Errors: BAD_STATE, CAPACITY (no free slot), OUT_OF_PAGES, UNSUPPORTED (a
+ * cache without sharing), INVALID_ARGUMENT (thresholds). */
 QUIRE_API quire_status quire_seq_fork(quire_cache* cache, const quire_seq_fork_args* args, int32_t* slot);
 
 typedef struct quire_seq_freeze_args {
@@ -395,14 +384,13 @@ typedef struct quire_seq_freeze_args {
   quire_error* error;
 } quire_seq_freeze_args;
 #define QUIRE_SEQ_FREEZE_ARGS_INIT {sizeof(quire_seq_freeze_args), 0, 0, 0, 0, 0, 0}
-
 /* Makes a prefix handle of a sequence: from now on it is read, forked and closed, and nothing else. Needs
- * QUIRE_CACHE_SHARING and a sequence that holds one prompt and nothing that came later, so that what it
- * keeps depends on the prefix alone. quire_seq_fork opens a sequence from it; any number may read it at
- * once, each with its own ring and open pages. Its name is a 128-bit hash of token ids, formats, transform
- * seed, policy with thresholds, given offsets and layout version, not of page size, pool or slot: equal
- * in every cache of these layers. It is a name against accidents, not against who chooses token ids to
- * collide. Errors: BAD_STATE, INVALID_ARGUMENT, UNSUPPORTED (no sharing); nothing is changed. */
+ * QUIRE_CACHE_SHARING and a sequence that holds one prompt and nothing that came later, so that what it keeps depends
+ * on the prefix alone. quire_seq_fork opens a sequence from it; any number may read it at once, each with its own
+ * ring and open pages. Its name is a 128-bit hash of token ids, formats, transform seed, policy with thresholds,
+ * given offsets and layout version, not of page size, pool or slot: equal in every cache of these layers. It is a
+ * name against accidents, not against who chooses token ids to collide. Errors: BAD_STATE, INVALID_ARGUMENT,
+ * UNSUPPORTED (no sharing); nothing is changed. */
 QUIRE_API quire_status quire_seq_freeze(quire_cache* cache, const quire_seq_freeze_args* args);
 
 typedef struct quire_prefix_find_args {
@@ -417,14 +405,13 @@ typedef struct quire_prefix_find_args {
   quire_error* error;
 } quire_prefix_find_args;
 #define QUIRE_PREFIX_FIND_ARGS_INIT {sizeof(quire_prefix_find_args), 0, 0, 0, 0, 0, 0, 0, 0}
-
-/* The handle with the longest prefix of a prompt, for a sequence of this policy. A use for eviction.
- * Cost: the token ids are hashed once, and handles compared once per length that occurs. */
+/* The handle with the longest prefix of a prompt, for a sequence of this policy. A use for eviction. Cost: the token
+ * ids are hashed once, and handles compared once per length that occurs. */
 QUIRE_API quire_status quire_prefix_find(quire_cache* cache, const quire_prefix_find_args* args);
 
-/* Closes handles that no open sequence came from, the longest unused first (uses: freeze, fork, find),
- * until `pages` pages are free beside promises in every layer group, or none is left. Receives, unless
- * NULL, the pages that became free (of all groups) and the handles that went. */
+/* Closes handles that no open sequence came from, the longest unused first (uses: freeze, fork, find), until `pages`
+ * pages are free beside promises in every layer group, or none is left. Receives, unless NULL, the pages that became
+ * free (of all groups) and the handles that went. */
 QUIRE_API quire_status quire_prefix_evict(quire_cache* cache, uint64_t pages, uint64_t* freed,
                                           uint32_t* closed, quire_error* error);
 
@@ -432,26 +419,24 @@ QUIRE_API quire_status quire_prefix_evict(quire_cache* cache, uint64_t pages, ui
 QUIRE_API quire_status quire_seq_export_bytes(const quire_cache* cache, int32_t slot, uint64_t* bytes,
                                               quire_error* error);
 
-/* Writes a sequence as one frame: policy, thresholds, ring, offsets, records with scores and
- * positions, and a checksum. It does not depend on page size, pool size, ring slots for drafts or the
- * pages' sharing. The sequence stays open and unchanged. `frame` needs no alignment. Cost: the frame is
- * written and read once. Errors: BAD_STATE, MEMORY_TOO_SMALL. */
+/* Writes a sequence as one frame: policy, thresholds, ring, offsets, records with scores and positions, and a
+ * checksum. It does not depend on page size, pool size, ring slots for drafts or the pages' sharing. The sequence
+ * stays open and unchanged. `frame` needs no alignment. Cost: the frame is written and read once. Errors: BAD_STATE,
+ * MEMORY_TOO_SMALL. */
 QUIRE_API quire_status quire_seq_export(const quire_cache* cache, int32_t slot, void* frame, uint64_t bytes,
                                         quire_error* error);
 
-/* Opens a sequence from a frame, in the lowest free slot; it goes on bit for bit where the exported one
- * stood. The cache must have the same layers, heads, dims, formats, ring format and transform seed, and
- * a ring at least as long; bytes must be those that were exported. The checksum finds damage, not
- * malice: a frame is trusted like the engine's own memory, but for what could lead out of it. Errors:
- * BAD_VALUE (damaged), ABI_MISMATCH (another version), INVALID_ARGUMENT (another shape or format),
- * CAPACITY, OUT_OF_PAGES; nothing is changed. */
+/* Opens a sequence from a frame, in the lowest free slot; it goes on bit for bit where the exported one stood. The
+ * cache must have the same layers, heads, dims, formats, ring format and transform seed, and a ring at least as long;
+ * bytes must be those that were exported. The checksum finds damage, not malice: a frame is trusted like the engine's
+ * own memory, but for what could lead out of it. Errors: BAD_VALUE (damaged), ABI_MISMATCH (another version),
+ * INVALID_ARGUMENT (another shape or format), CAPACITY, OUT_OF_PAGES; nothing is changed. */
 QUIRE_API quire_status quire_seq_import(quire_cache* cache, const void* frame, uint64_t bytes, int32_t* slot,
                                         quire_error* error);
 
 enum quire_truncate_flag {
   QUIRE_TRUNCATE_STRICT = 1 /* refuse with NOT_REVERSIBLE instead of losing anything */
 };
-
 typedef struct quire_seq_truncate_args {
   uint32_t struct_size;
   uint32_t flags;      /* quire_truncate_flag bits */
@@ -462,13 +447,11 @@ typedef struct quire_seq_truncate_args {
   quire_error* error;
 } quire_seq_truncate_args;
 #define QUIRE_SEQ_TRUNCATE_ARGS_INIT {sizeof(quire_seq_truncate_args), 0, 0, 0, 0, 0}
-
-/* Removes the tokens at positions `tokens` and above from ring and pages; brings nothing back. The
- * ring fills up again with what follows. Sums of scores shrink to the queries that are left, so that
- * means stay. At 0 the sequence is empty as after quire_seq_open and may take a prompt. In shared
- * pages it copies those that it has to write into. Cost: positions of the pages are read, scores
- * written, and one record moved per hole. Errors: BAD_STATE, INVALID_ARGUMENT (tokens),
- * NOT_REVERSIBLE (with STRICT), OUT_OF_PAGES (copies of shared pages); nothing is changed. */
+/* Removes the tokens at positions `tokens` and above from ring and pages; brings nothing back. The ring fills up
+ * again with what follows. Sums of scores shrink to the queries that are left, so that means stay. At 0 the sequence
+ * is empty as after quire_seq_open and may take a prompt. In shared pages it copies those that it has to write into.
+ * Cost: positions of the pages are read, scores written, and one record moved per hole. Errors: BAD_STATE,
+ * INVALID_ARGUMENT (tokens), NOT_REVERSIBLE (with STRICT), OUT_OF_PAGES (copies of shared pages); nothing is changed. */
 QUIRE_API quire_status quire_seq_truncate(quire_cache* cache, const quire_seq_truncate_args* args);
 
 typedef struct quire_seq_remove_span_args {
@@ -482,11 +465,10 @@ typedef struct quire_seq_remove_span_args {
   quire_error* error;
 } quire_seq_remove_span_args;
 #define QUIRE_SEQ_REMOVE_SPAN_ARGS_INIT {sizeof(quire_seq_remove_span_args), 0, 0, 0, 0, 0, 0, 0}
-
-/* Removes a span in the middle: a context shift without re-rotation. The other tokens keep their
- * positions, so the text has a hole there, and the sequence its length. Shared pages and cost as for
- * quire_seq_truncate. Errors: BAD_STATE, INVALID_ARGUMENT (a span that overlaps sinks or recent
- * window), UNSUPPORTED (positions that are not stored), OUT_OF_PAGES; nothing is changed. */
+/* Removes a span in the middle: a context shift without re-rotation. The other tokens keep their positions, so the
+ * text has a hole there, and the sequence its length. Shared pages and cost as for quire_seq_truncate. Errors:
+ * BAD_STATE, INVALID_ARGUMENT (a span that overlaps sinks or recent window), UNSUPPORTED (positions that are not
+ * stored), OUT_OF_PAGES; nothing is changed. */
 QUIRE_API quire_status quire_seq_remove_span(quire_cache* cache, const quire_seq_remove_span_args* args);
 
 /* Closes a sequence in any state but "in step" and returns its pages. */
@@ -514,8 +496,8 @@ typedef struct quire_rule {
   const float* sink_logits;   /* [q_heads], -inf or within +-1e30, or NULL; denominator only, not in the LSE */
 } quire_rule;
 
-/* The caller's threads. run() must call task(context, i) for every i in [0, tasks), in any order
- * and on any threads, and return when all are done. tasks is at most width. */
+/* The caller's threads. run() must call task(context, i) for every i in [0, tasks), in any order and on any threads,
+ * and return when all are done. tasks is at most width. */
 typedef struct quire_parallel {
   void (*run)(void* user, uint32_t tasks, void (*task)(void* context, uint32_t index), void* context);
   void* user;
@@ -530,7 +512,6 @@ enum quire_prefill_flag {
                              scored or planned. No step takes the sequence until the last round is in */
   QUIRE_PREFILL_EXACT = 2 /* reserved, refused for now: hand the prompt in as one round */
 };
-
 typedef struct quire_prefill_begin_args {
   uint32_t struct_size;
   uint32_t flags;       /* quire_prefill_flag bits */
@@ -539,12 +520,11 @@ typedef struct quire_prefill_begin_args {
   quire_error* error;
 } quire_prefill_begin_args;
 #define QUIRE_PREFILL_BEGIN_ARGS_INIT {sizeof(quire_prefill_begin_args), 0, 0, 0, 0}
-
-/* Begins a prompt, or the next round of one, behind the tokens that the sequence holds. Reserves pages
- * by a closed form: quire_pages_for on an empty sequence, else what tokens that enter and tokens that
- * move down can need (docs/lifecycle.md); ids are given out per layer. Shortage is reported here or
- * never. The last round plans for all tokens of the prompt and, within their tiers, for those before
- * it. Errors: BAD_STATE, INVALID_ARGUMENT, CAPACITY, OUT_OF_PAGES, UNSUPPORTED (EXACT). */
+/* Begins a prompt, or the next round of one, behind the tokens that the sequence holds. Reserves pages by a closed
+ * form: quire_pages_for on an empty sequence, else what tokens that enter and tokens that move down can need
+ * (docs/lifecycle.md); ids are given out per layer. Shortage is reported here or never. The last round plans for all
+ * tokens of the prompt and, within their tiers, for those before it. Errors: BAD_STATE, INVALID_ARGUMENT, CAPACITY,
+ * OUT_OF_PAGES, UNSUPPORTED (EXACT). */
 QUIRE_API quire_status quire_prefill_begin(quire_cache* cache, const quire_prefill_begin_args* args);
 
 typedef struct quire_prefill_layer_args {
@@ -571,18 +551,17 @@ typedef struct quire_prefill_layer_args {
 #define QUIRE_PREFILL_LAYER_ARGS_INIT                                                          \
   {sizeof(quire_prefill_layer_args), 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0},          \
    {0, 0, 0, 0, 0, 0}, 0, 0, 0, {0, 0, 0, 0, 0, 0}, 0, 0, 0, 0}
-
-/* Scores, plans and stores one layer of a prompt; the engine has computed its attention itself. The
- * scores are those of the unquantized K, and of what is stored for tokens before the round. Bytes moved: K and V once, K once more per scored row
- * tile. With a byte target, earlier layers may be demoted further. Source: arXiv 2412.03131
- * section 4 for thresholds; docs/policies.md. */
+/* Scores, plans and stores one layer of a prompt; the engine has computed its attention itself. The scores are those
+ * of the unquantized K, and of what is stored for tokens before the round. Bytes moved: K and V once, K once more per
+ * scored row tile. With a byte target, earlier layers may be demoted further. Source: arXiv 2412.03131 section 4 for
+ * thresholds; docs/policies.md. */
 QUIRE_API quire_status quire_prefill_layer(quire_cache* cache, const quire_prefill_layer_args* args);
 
 /* Ends the round after the last layer; returns the rest of the reservation. */
 QUIRE_API quire_status quire_prefill_end(quire_cache* cache, int32_t slot, quire_error* error);
 
-/* Gives up a round. On an empty sequence, or before the first layer: the sequence is as before
- * quire_prefill_begin. Else it can only be closed, since what it held has moved. */
+/* Gives up a round. On an empty sequence, or before the first layer: the sequence is as before quire_prefill_begin.
+ * Else it can only be closed, since what it held has moved. */
 QUIRE_API quire_status quire_prefill_cancel(quire_cache* cache, int32_t slot, quire_error* error);
 
 /* ---- Step ----------------------------------------------------------------------------------- */
@@ -619,25 +598,20 @@ typedef struct quire_step_begin_args {
   uint32_t reserved;
   uint8_t* admitted;           /* [batch] receives 1 for sequences that take the step; or NULL */
 } quire_step_begin_args;
-#define QUIRE_STEP_BEGIN_ARGS_INIT \
-  {sizeof(quire_step_begin_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-
+#define QUIRE_STEP_BEGIN_ARGS_INIT {sizeof(quire_step_begin_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 enum quire_on_shortage {
   QUIRE_SHORTAGE_ALL = 0,   /* not enough pages for the batch: nothing happens */
   QUIRE_SHORTAGE_PREFIX = 1 /* sequences in the order of the batch, each if what is left is enough for
                                it; the others are padding in this step, and `admitted` says so.
                                OUT_OF_PAGES only when none fits */
 };
-
-/* Plans one new token per sequence for all layers and heads from the scores of the previous step and
- * assigns pages, all or nothing (see quire_on_shortage). After it no call of the step can run out of
- * pages.
+/* Plans one new token per sequence for all layers and heads from the scores of the previous step and assigns pages,
+ * all or nothing (see quire_on_shortage). After it no call of the step can run out of pages.
  *
- * Drafts: row 0 is a token like any other, rows behind it are guesses to be judged in the same pass.
- * They lie in the ring alone: nothing is demoted or dropped for them and nothing scored by them, and
- * pages for accepting all of them are reserved here. After quire_step_end the sequence waits for
- * quire_accept. Row r stands at position length + r, in a tree at length + its steps from row 0.
- * [capture] */
+ * * Drafts: row 0 is a token like any other, rows behind it are guesses to be judged in the same pass. They lie in
+ * the ring alone: nothing is demoted or dropped for them and nothing scored by them, and pages for accepting all of
+ * them are reserved here. After quire_step_end the sequence waits for quire_accept. Row r stands at position length +
+ * r, in a tree at length + its steps from row 0. [capture] */
 QUIRE_API quire_status quire_step_begin(quire_cache* cache, const quire_step_begin_args* args);
 
 typedef struct quire_append_args {
@@ -650,9 +624,7 @@ typedef struct quire_append_args {
   const quire_parallel* parallel;
   quire_error* error;
 } quire_append_args;
-#define QUIRE_APPEND_ARGS_INIT \
-  {sizeof(quire_append_args), 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, 0, 0}
-
+#define QUIRE_APPEND_ARGS_INIT {sizeof(quire_append_args), 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, 0, 0}
 /* Carries out the plan of one layer and stores the new token and drafts. Once per layer and step. [capture] */
 QUIRE_API quire_status quire_append(quire_cache* cache, const quire_append_args* args);
 
@@ -668,8 +640,7 @@ typedef struct quire_attention_args {
   float* lse;          /* [batch, rows, q_heads] or NULL */
   uint32_t lse_base_2; /* 0: natural, 1: base 2 */
   uint32_t splits;     /* parts per sequence and KV head: 0 automatic, n fixed (bit-reproducible) */
-  uint32_t score_rows; /* first rows that add to scores; 0 means 1 (the new token's), QUIRE_NONE
-                          none */
+  uint32_t score_rows; /* first rows that add to scores; 0 means 1 (the new token's), QUIRE_NONE none */
   uint32_t reserved;
   quire_rule rule;
   const quire_parallel* parallel;
@@ -678,11 +649,9 @@ typedef struct quire_attention_args {
 #define QUIRE_ATTENTION_ARGS_INIT                                                             \
   {sizeof(quire_attention_args), 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, 0, 0, 0, 0, \
    0, {0, 0, 0, 0, 0, 0}, 0, 0}
-
-/* Attention of the step's sequences over ring and pages in one softmax, after append of the layer;
- * adds to the scores that the policy plans from. Padding and rows that see no token: output 0, LSE
- * -inf, scores untouched. fp32 softmax and sums. Bytes moved: stored codes and metadata once per 16
- * query columns, 8 + 4 G per token for scores. [capture] */
+/* Attention of the step's sequences over ring and pages in one softmax, after append of the layer; adds to the scores
+ * that the policy plans from. Padding and rows that see no token: output 0, LSE -inf, scores untouched. fp32 softmax
+ * and sums. Bytes moved: stored codes and metadata once per 16 query columns, 8 + 4 G per token for scores. [capture] */
 QUIRE_API quire_status quire_attention(quire_cache* cache, const quire_attention_args* args);
 
 /* Ends the step after append of every layer: lengths advance, emptied pages return. [capture] */
@@ -701,17 +670,16 @@ typedef struct quire_accept_args {
   quire_error* error;
 } quire_accept_args;
 #define QUIRE_ACCEPT_ARGS_INIT {sizeof(quire_accept_args), 0, 0, 0, 0, 0, 0, 0, 0}
-
-/* Between steps: accepted drafts become tokens, in every layer; the others are gone without a trace,
- * bit for bit. Each accepted token is planned like that of a step (a byte controller waits for the next
- * step). Their queries have not been scored: the next scored query counts for them as well, so that
- * sums of scores stay those of all queries. Takes no more pages than quire_step_begin reserved. Errors:
- * BAD_STATE (no drafts wait, a step is open), INVALID_ARGUMENT; nothing is changed. Cost: as many
- * steps' appends; policies that pick victims by score read all scores once per row but the first. */
+/* Between steps: accepted drafts become tokens, in every layer; the others are gone without a trace, bit for bit.
+ * Each accepted token is planned like that of a step (a byte controller waits for the next step). Their queries have
+ * not been scored: the next scored query counts for them as well, so that sums of scores stay those of all queries.
+ * Takes no more pages than quire_step_begin reserved. Errors: BAD_STATE (no drafts wait, a step is open),
+ * INVALID_ARGUMENT; nothing is changed. Cost: as many steps' appends; policies that pick victims by score read all
+ * scores once per row but the first. */
 QUIRE_API quire_status quire_accept(quire_cache* cache, const quire_accept_args* args);
 
-/* Gives up a step. Before the first append the cache is as before step_begin; after it the sequences
- * of the batch can only be closed. */
+/* Gives up a step. Before the first append the cache is as before step_begin; after it the sequences of the batch can
+ * only be closed. */
 QUIRE_API quire_status quire_step_cancel(quire_cache* cache, quire_error* error);
 
 /* ---- Between steps -------------------------------------------------------------------------- */
@@ -735,9 +703,8 @@ typedef struct quire_extend_args {
 #define QUIRE_EXTEND_ARGS_INIT                                                                 \
   {sizeof(quire_extend_args), 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, 0, 0, 0, \
    {0, 0, 0, 0, 0, 0}, 0, 0}
-
-/* Attention of many query rows over what a sequence has stored, without scores: chunked prefill. The
- * chunk's own tokens are the engine's part; join both with quire_merge by their LSE. */
+/* Attention of many query rows over what a sequence has stored, without scores: chunked prefill. The chunk's own
+ * tokens are the engine's part; join both with quire_merge by their LSE. */
 QUIRE_API quire_status quire_extend(quire_cache* cache, const quire_extend_args* args);
 
 typedef struct quire_plan_apply_args {
@@ -751,9 +718,8 @@ typedef struct quire_plan_apply_args {
   quire_error* error;
 } quire_plan_apply_args;
 #define QUIRE_PLAN_APPLY_ARGS_INIT {sizeof(quire_plan_apply_args), 0, 0, 0, 0, 0, 0, 0}
-
-/* Carries out a foreign plan on stored tokens; all or nothing. Tiers only go down: a plan that
- * promotes, or drops what the ring holds, is refused. Entries of dropped tokens are ignored. */
+/* Carries out a foreign plan on stored tokens; all or nothing. Tiers only go down: a plan that promotes, or drops
+ * what the ring holds, is refused. Entries of dropped tokens are ignored. */
 QUIRE_API quire_status quire_plan_apply(quire_cache* cache, const quire_plan_apply_args* args);
 
 typedef struct quire_gather_args {
@@ -771,15 +737,13 @@ typedef struct quire_gather_args {
 } quire_gather_args;
 #define QUIRE_GATHER_ARGS_INIT \
   {sizeof(quire_gather_args), 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, 0, 0, 0}
-
 /* Decodes one head for foreign kernels, tokens in the order ring, high, low. */
 QUIRE_API quire_status quire_gather(quire_cache* cache, const quire_gather_args* args);
 
 /* ---- Any time ------------------------------------------------------------------------------- */
 
-/* Numbers of the whole cache. Bytes: every one that the cache holds for open sequences; what it has
- * whether any is open or not (free lists, plans of a step, page counters) is part of
- * quire_cache_sizes.tables alone. */
+/* Numbers of the whole cache. Bytes: every one that the cache holds for open sequences; what it has whether any is
+ * open or not (free lists, plans of a step, page counters) is part of quire_cache_sizes.tables alone. */
 typedef struct quire_stats {
   uint32_t struct_size;
   uint32_t sequences;       /* open */
@@ -804,7 +768,6 @@ typedef struct quire_stats {
   uint32_t reserved;
 } quire_stats;
 #define QUIRE_STATS_INIT {sizeof(quire_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0}
-
 /* Fills *stats from counters; any thread, any time, O(1). Errors: INVALID_ARGUMENT, ABI_MISMATCH. */
 QUIRE_API quire_status quire_stats_get(const quire_cache* cache, quire_stats* stats, quire_error* error);
 
@@ -817,7 +780,6 @@ enum quire_seq_state {
   QUIRE_SEQ_BROKEN = 5, /* a step or prompt was given up half-way: only close is legal */
   QUIRE_SEQ_FROZEN = 6  /* a prefix for others to read */
 };
-
 typedef struct quire_seq_info {
   uint32_t struct_size;
   uint32_t state;          /* quire_seq_state */
@@ -838,9 +800,7 @@ typedef struct quire_seq_info {
   uint32_t reserved2;
 } quire_seq_info;
 #define QUIRE_SEQ_INFO_INIT {sizeof(quire_seq_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-
-/* State and bytes of one sequence in any state but closed, O(1). Errors: BAD_STATE, INVALID_ARGUMENT,
- * ABI_MISMATCH. */
+/* State and bytes of one sequence in any state but closed, O(1). Errors: BAD_STATE, INVALID_ARGUMENT, ABI_MISMATCH. */
 QUIRE_API quire_status quire_seq_info_get(const quire_cache* cache, int32_t slot, quire_seq_info* info,
                                           quire_error* error);
 
@@ -858,19 +818,18 @@ typedef struct quire_query_args {
   quire_error* error;
 } quire_query_args;
 #define QUIRE_QUERY_ARGS_INIT {sizeof(quire_query_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-
 /* Positions, tiers and scores of what one head retains, in the order of quire_gather. */
 QUIRE_API quire_status quire_query(const quire_cache* cache, const quire_query_args* args);
 
-/* Pages that a prompt of `tokens` tokens reserves under a policy, and (unless NULL) pages free for it: the
- * closed form of admission; of several layer groups those of the one with the least to spare.
- * quire_prefill_begin reserves more where a byte budget or target meets overrides of single heads
- * with lower thresholds: they may keep more than the policy. */
+/* Pages that a prompt of `tokens` tokens reserves under a policy, and (unless NULL) pages free for it: the closed
+ * form of admission; of several layer groups those of the one with the least to spare. quire_prefill_begin reserves
+ * more where a byte budget or target meets overrides of single heads with lower thresholds: they may keep more than
+ * the policy. */
 QUIRE_API quire_status quire_pages_for(const quire_cache* cache, const quire_policy* policy, uint32_t tokens,
                                        uint64_t* pages, uint64_t* available, quire_error* error);
 
-/* Pages that the next step of these sequences can need at most, with `rows` rows for each (0 means 1),
- * and pages free for it; of several layer groups those of the one with the least to spare. */
+/* Pages that the next step of these sequences can need at most, with `rows` rows for each (0 means 1), and pages free
+ * for it; of several layer groups those of the one with the least to spare. */
 QUIRE_API quire_status quire_headroom_pages(const quire_cache* cache, const int32_t* slots, uint32_t count,
                                             uint32_t rows, uint64_t* needed, uint64_t* available, quire_error* error);
 
@@ -884,9 +843,8 @@ typedef struct quire_explain_report {
   uint64_t workspace_bytes;   /* that the call uses of the cache's workspace, at most */
 } quire_explain_report;
 #define QUIRE_EXPLAIN_REPORT_INIT {sizeof(quire_explain_report), 0, {0}, {0}, 0, 0, 0}
-
-/* Says which kernel an attention call would run, or which field it would be refused for. Reads
- * layer, rows, splits, score_rows, lse_base_2, dtypes, rule and parallel; touches no data. */
+/* Says which kernel an attention call would run, or which field it would be refused for. Reads layer, rows, splits,
+ * score_rows, lse_base_2, dtypes, rule and parallel; touches no data. */
 QUIRE_API quire_status quire_explain(const quire_cache* cache, const quire_attention_args* args,
                                      quire_explain_report* report);
 
@@ -909,13 +867,12 @@ typedef struct quire_codec_args {
 } quire_codec_args;
 #define QUIRE_CODEC_ARGS_INIT \
   {sizeof(quire_codec_args), 0, {0, 0, 0, 0}, 0, 0, 0, {0, 0, 0, 0, 0, 0}, 0, {0, 0}, 0, 0, 0}
-
 /* Float rows to codes and metadata (transform included), and back (transform undone). */
 QUIRE_API quire_status quire_encode(const quire_codec_args* args);
 QUIRE_API quire_status quire_decode(const quire_codec_args* args);
 
-/* Codes of one format to codes of a cheaper one, e.g. K8 to K4 by integer division. `to` gives
- * format, codes and meta; count and head dim are those of `from`. Transforms must agree. */
+/* Codes of one format to codes of a cheaper one, e.g. K8 to K4 by integer division. `to` gives format, codes and
+ * meta; count and head dim are those of `from`. Transforms must agree. */
 QUIRE_API quire_status quire_demote(const quire_codec_args* from, const quire_codec_args* to);
 
 /* One part of an attention: normalised output and LSE over its own tokens. */
@@ -941,9 +898,7 @@ typedef struct quire_merge_args {
   uint32_t reserved;
   quire_error* error;
 } quire_merge_args;
-#define QUIRE_MERGE_ARGS_INIT \
-  {sizeof(quire_merge_args), 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}, 0, 0, 0, 0}
-
+#define QUIRE_MERGE_ARGS_INIT {sizeof(quire_merge_args), 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}, 0, 0, 0, 0}
 /* Joins parts by their LSE. Parts with LSE -inf count nothing; all -inf gives 0 and -inf. [capture] */
 QUIRE_API quire_status quire_merge(const quire_merge_args* args);
 
@@ -987,7 +942,6 @@ typedef struct quire_view_append_args {
 } quire_view_append_args;
 #define QUIRE_VIEW_APPEND_ARGS_INIT                                                       \
   {sizeof(quire_view_append_args), 0, 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, 0}
-
 /* Encodes tokens into an engine's pages. The engine owns ids, tables and lengths. [capture] */
 QUIRE_API quire_status quire_view_append(const quire_view_append_args* args);
 
@@ -1012,7 +966,6 @@ typedef struct quire_view_attention_args {
 #define QUIRE_VIEW_ATTENTION_ARGS_INIT                                                       \
   {sizeof(quire_view_attention_args), 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, \
    0, {0, 0, 0, 0, 0, 0}, 0, 0, 0, 0, 0, 0}
-
 /* Bytes of workspace for one call with these arguments; a closed form of shapes and lengths. */
 QUIRE_API quire_status quire_view_workspace(const quire_view_attention_args* args, uint64_t* bytes);
 
@@ -1033,16 +986,13 @@ typedef struct quire_pages_args {
   quire_error* error;
 } quire_pages_args;
 #define QUIRE_PAGES_ARGS_INIT {sizeof(quire_pages_args), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-
-/* The page allocator alone: takes counts[i] pages for every row by one prefix sum, all or nothing,
- * in the order of the rows. [capture] */
+/* The page allocator alone: takes counts[i] pages for every row by one prefix sum, all or nothing, in the order of
+ * the rows. [capture] */
 QUIRE_API quire_status quire_pages_take(const quire_pages_args* args);
 
 /* Returns `rows` ids that lie in `out` (row_stride apart) to the free list, in order. [capture] */
 QUIRE_API quire_status quire_pages_return(const quire_pages_args* args);
-
 #ifdef __cplusplus
 }
 #endif
-
 #endif

@@ -146,14 +146,15 @@ void prompt(quire_cache* cache,
             Calls& calls,
             std::int32_t slot,
             std::uint32_t tokens,
-            std::uint32_t flags = 0) {
+            std::uint32_t flags = 0,
+            std::uint32_t earlier = 0) {  // tokens of the prompt's rounds before
   sum += test::begin_prompt(cache, slot, tokens, nullptr, flags);
   for (std::uint32_t layer = 0; layer < calls.spec.group.layers; ++layer) {
     quire_prefill_layer_args args = QUIRE_PREFILL_LAYER_ARGS_INIT;
     args.slot = slot;
     args.layer = layer;
     args.k = args.v = args.q = rows_of(calls.numbers + layer);
-    args.q_rows = tokens;
+    args.q_rows = earlier + tokens;
     sum += quire_prefill_layer(cache, &args);
   }
   sum += quire_prefill_end(cache, slot, nullptr);
@@ -239,7 +240,7 @@ void work(const quire_cache_desc& desc, const quire_cache_memory& memory, Calls&
   quire_error error = QUIRE_ERROR_INIT;
   sum += test::begin_prompt(cache, slots[0], 5, &error, QUIRE_PREFILL_EXACT) - QUIRE_UNSUPPORTED;
   prompt(cache, calls, slots[0], 30, QUIRE_PREFILL_MORE);
-  prompt(cache, calls, slots[0], 20);
+  prompt(cache, calls, slots[0], 20, 0, 30);
   prompt(cache, calls, slots[1], 25);
   for (int i = 0; i < 10; ++i) step(cache, calls, slots, i % 4 == 3 ? 1 : 3, i);
   quire_step_begin_args begin = QUIRE_STEP_BEGIN_ARGS_INIT;
