@@ -73,8 +73,17 @@ TEST_CASE("append takes the rows of its own head and sequence", "[contract][page
   contract::append_takes_its_own_rows(cpu_backend());
 }
 
+TEST_CASE("a later round moves tokens out of the ring and writes behind what is stored",
+          "[contract][prompt]") {
+  contract::write_prompt_in_two_rounds(cpu_backend());
+}
+
 TEST_CASE("the tail pass equals the dense oracle", "[contract][tail]") {
   contract::tail_equals_oracle(cpu_backend());
+}
+
+TEST_CASE("the tail pass reads a past as it is stored", "[contract][tail]") {
+  contract::tail_reads_a_past(cpu_backend());
 }
 
 TEST_CASE("tail rows before the first token see nothing", "[contract][tail]") {

@@ -45,16 +45,75 @@ class Prompt {
   void run(const Backend& backend, bool with_scores, const Parallel& parallel) {
     std::vector<HeadView> views;
     for (const auto& head : heads) views.push_back(head->view());
+    write(backend,
+          {views.data(), tiers.data(), with_scores ? scores.data() : nullptr, 0, tokens_, nullptr},
+          parallel);
+  }
+
+  // The first `first` tokens, then the others: what leaves the ring in between goes where the plan
+  // says, everything else stays.
+  void run_in_two(const Backend& backend,
+                  std::uint32_t first,
+                  bool with_scores,
+                  const Parallel& parallel) {
+    first_ = first;
+    const auto length = static_cast<std::int32_t>(first);
+    std::vector<HeadView> before, after;
+    std::vector<Tier> early;
+    std::vector<float> sums;
+    std::vector<std::uint32_t> stored;
+    for (std::size_t h = 0; h < heads.size(); ++h) {
+      after.push_back(heads[h]->view());
+      HeadView view = heads[h]->view();
+      view.length = length;
+      view.tokens[0] = view.tokens[1] = 0;
+      for (std::uint32_t t = 0; t < first; ++t) {
+        const Tier last = tiers[h * tokens_ + t];
+        const bool held = view.shape.holds(static_cast<std::int32_t>(t), length);
+        early.push_back(held ? Tier::kKeep : last);
+        sums.push_back(scores[h * tokens_ + t]);
+        if (!held && last != Tier::kDropped) ++view.tokens[static_cast<std::uint32_t>(last)];
+      }
+      stored.insert(stored.end(), view.tokens, view.tokens + kMaxTiers);
+      before.push_back(view);
+    }
+    write(backend,
+          {before.data(), early.data(), with_scores ? sums.data() : nullptr, 0, first, nullptr},
+          parallel);
+    write(backend,
+          {after.data(),
+           tiers.data(),
+           with_scores ? scores.data() : nullptr,
+           first,
+           tokens_ - first,
+           stored.data()},
+          parallel);
+  }
+
+  struct Round {
+    const HeadView* views;
+    const Tier* plan;
+    const float* scores;
+    std::uint32_t first;
+    std::uint32_t tokens;
+    const std::uint32_t* stored;
+  };
+
+  void write(const Backend& backend, const Round& round, const Parallel& parallel) {
     std::vector<std::uint64_t> saturated(parallel.width, 99);
     const auto count = static_cast<std::int64_t>(heads.size());
     WritePromptCall call;
-    call.k = {k.data(), DType::kF32, 0, count * dim_k, dim_k};
-    call.v = {v.data(), DType::kF32, 0, count * dim_v, dim_v};
-    call.tokens = tokens_;
+    call.k = {k.data() + round.first * count * dim_k, DType::kF32, 0, count * dim_k, dim_k};
+    call.v = {v.data() + round.first * count * dim_v, DType::kF32, 0, count * dim_v, dim_v};
+    call.tokens = round.tokens;
+    call.first = round.first;
+    const auto ring = round.views[0].shape.window_begin(static_cast<std::int32_t>(round.first));
+    call.leaving = std::min(static_cast<std::uint32_t>(ring), round.first);
+    call.stored = round.stored;
     call.kv_heads = static_cast<std::uint32_t>(heads.size());
-    call.views = views.data();
-    call.tiers = tiers.data();
-    call.scores = with_scores ? scores.data() : nullptr;
+    call.views = round.views;
+    call.tiers = round.plan;
+    call.scores = round.scores;
     std::fill(saturated.begin(), saturated.end(), 0);
     call.saturated = saturated.data();
     call.parallel = parallel;
@@ -77,6 +136,16 @@ class Prompt {
       const std::size_t row = std::size_t{t} * heads.size() + h;
       token.k = test::encoded(format.k, view.k, dim_k, k.data() + row * dim_k);
       token.v = test::encoded(format.v, view.v, dim_v, v.data() + row * dim_v);
+      const bool moved =
+          token.tier != kRingTier &&
+          view.shape.holds(static_cast<std::int32_t>(t), static_cast<std::int32_t>(first_));
+      if (moved) {
+        const Format& from = view.ring->tokens.format;
+        token.k = test::demoted(
+            from.k, format.k, dim_k, test::encoded(from.k, view.k, dim_k, k.data() + row * dim_k));
+        token.v = test::demoted(
+            from.v, format.v, dim_v, test::encoded(from.v, view.v, dim_v, v.data() + row * dim_v));
+      }
       token.score = with_scores ? scores[at] : 0.0f;
       all[static_cast<std::int32_t>(t)] = token;
     }
@@ -105,6 +174,7 @@ class Prompt {
   }
 
   std::uint32_t tokens_;
+  std::uint32_t first_ = 0;  // tokens of the first of two rounds
 };
 
 inline void write_prompt_equals_definition(const Backend& backend) {
@@ -121,6 +191,25 @@ inline void write_prompt_equals_definition(const Backend& backend) {
       REQUIRE(equal);
     }
     REQUIRE(prompt.total_saturated == 0);
+  }
+}
+
+inline void write_prompt_in_two_rounds(const Backend& backend) {
+  test::Rng rng(23);
+  INFO(rng.describe());
+  for (std::uint32_t index = 0; index < 38; ++index) {
+    const bool with_scores = index % 3 != 1;
+    const std::uint32_t tokens = 2 + 31 * index % 300;
+    Prompt prompt(index, tokens, 1 + index % 4, rng);
+    test::Workers workers(1 + index % 3, test::Order::kThreads);
+    const std::uint32_t first = 1 + rng.below(tokens - 1);
+    prompt.run_in_two(
+        backend, first, with_scores, index % 2 == 0 ? Parallel{} : workers.parallel());
+    for (std::uint32_t h = 0; h < prompt.heads.size(); ++h) {
+      INFO("prompt " << index << " head " << h << " tokens " << first << " of " << tokens);
+      const bool equal = test::snapshot(prompt.heads[h]->view()) == prompt.expected(h, with_scores);
+      REQUIRE(equal);
+    }
   }
 }
 

@@ -45,6 +45,28 @@ inline void tail_rows_before_the_prompt(const Backend& backend) {
   }
 }
 
+// Keys of the past as they are stored, by true position; more rows than new tokens.
+inline void tail_reads_a_past(const Backend& backend) {
+  test::Rng rng(44);
+  INFO(rng.describe());
+  for (std::uint32_t index = 0; index < 48; ++index) {
+    const std::uint32_t tokens = 1 + 37 * index % 150;
+    const std::uint32_t past = 1 + 53 * index % 220;
+    const std::uint32_t rows = 1 + 29 * index % (tokens + past);
+    test::TailProblem problem(tokens, rows, 1 + index % 2, 1 + index % 3, 64, rng);
+    problem.add_past(past, index, rng);
+    problem.statistic = static_cast<Statistic>(1 + index % 4);
+    problem.give_lse = index % 5 < 2;
+    problem.pool = static_cast<PoolKind>(index % 3);
+    problem.pool_width = 5;
+    if (index % 4 == 1) problem.rule.sliding_window = 1 + static_cast<std::int32_t>(index);
+    const std::vector<float> slopes = rng.normals(problem.q_heads(), 0.02f, 0.04f);
+    if (index % 7 == 2) problem.rule.alibi_slopes = slopes.data();
+    INFO("index " << index << " tokens " << tokens << " past " << past << " rows " << rows);
+    REQUIRE(problem.deviation(problem.run(backend)) < 1.0);
+  }
+}
+
 inline void tail_is_the_same_on_any_workers(const Backend& backend) {
   test::Rng rng(42);
   INFO(rng.describe());

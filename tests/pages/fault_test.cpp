@@ -60,6 +60,7 @@ class Recording {
   struct Sequence {
     bool open = false;
     std::uint32_t tokens = 0;
+    std::uint32_t unfinished = 0;  // tokens of the rounds of a prompt that has no last one yet
   };
 
   void call() {
@@ -71,11 +72,11 @@ class Recording {
     } else if (draw == 0) {
       PoolCache::need(box_.cache.close(slot));
       s = {};
-    } else if (s.tokens == 0 && draw < 14) {
+    } else if (draw < (s.tokens == 0 || s.unfinished > 0 ? 14u : 3u)) {
       prompt(slot, s);
-    } else if (draw < 4) {
+    } else if (draw < 5) {
       plan(slot, s);
-    } else if (draw < 7) {
+    } else if (draw < 8) {
       logged_step(slot, s);
     } else {
       batched_step();
@@ -112,13 +113,21 @@ class Recording {
   }
 
   void prompt(std::int32_t slot, Sequence& s) {
-    const std::uint32_t tokens = 1 + rng_.below(90);
+    const std::uint32_t tokens = 1 + rng_.below(s.tokens == 0 ? 90 : 40);
     const std::uint64_t seed = rng_.bits();
-    if (!attempt([&] { return box_.cache.prefill_begin(slot, tokens); }).ok()) return;
-    for (std::uint32_t layer = 0; layer < box_.spec.group.layers; ++layer)
-      PoolCache::need(box_.prefill_layer(slot, layer, tokens, seed));
+    const bool more = rng_.below(4) == 0;
+    if (s.tokens + tokens > box_.spec.max_tokens) return;
+    const std::uint32_t flags = more ? QUIRE_PREFILL_MORE : 0;
+    if (!attempt([&] { return box_.cache.prefill_begin(slot, tokens, flags); }).ok()) return;
+    if (s.tokens > 0 && rng_.below(8) == 0) return PoolCache::need(box_.cache.prefill_cancel(slot));
+    const std::uint32_t rows = s.unfinished + tokens;
+    for (std::uint32_t layer = 0; layer < box_.spec.group.layers; ++layer) {
+      PoolCache::need(box_.prefill_layer(slot, layer, tokens, seed, nullptr, rows));
+      REQUIRE(test::check_pool(box_.state()) == "");
+    }
     PoolCache::need(box_.cache.prefill_end(slot));
-    s.tokens = tokens;
+    s.tokens += tokens;
+    s.unfinished = more ? rows : 0;
   }
 
   void plan(std::int32_t slot, const Sequence& s) {
@@ -129,7 +138,7 @@ class Recording {
 
   // A step of one sequence that writes a log: outputs of a refused call are untouched.
   void logged_step(std::int32_t slot, Sequence& s) {
-    if (s.tokens + 1 >= box_.spec.max_tokens) return;
+    if (s.tokens + 1 >= box_.spec.max_tokens || s.unfinished > 0) return;
     std::vector<quire_plan_move> log(2000, quire_plan_move{7, 7, 7, 7, {7, 7, 7}});
     std::uint64_t count = 12345;
     quire_step_begin_args args = QUIRE_STEP_BEGIN_ARGS_INIT;
@@ -150,7 +159,8 @@ class Recording {
   void batched_step() {
     std::vector<std::int32_t> batch;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
-      const bool can = slots_[i].open && slots_[i].tokens + 1 < box_.spec.max_tokens;
+      const bool can = slots_[i].open && slots_[i].unfinished == 0 &&
+                       slots_[i].tokens + 1 < box_.spec.max_tokens;
       if (can && rng_.below(4) != 0) batch.push_back(static_cast<std::int32_t>(i));
     }
     if (batch.size() < slots_.size()) batch.push_back(-1);

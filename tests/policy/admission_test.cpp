@@ -154,5 +154,59 @@ TEST_CASE("an evicting prompt reserves its budget, or less when it is short",
   }
 }
 
+// Every split of what may move, at every stage: demoted tokens beside the pages of the high tier,
+// then what entered. The bound is never more than one page above the worst of them.
+TEST_CASE("what a later prompt takes of a head is bounded by the worst split",
+          "[policy][admission]") {
+  Rng rng(7439);
+  INFO(rng.describe());
+  for (int i = 0; i < 2000; ++i) {
+    AdmissionShape shape = random_shape(rng);
+    if (i % 5 == 0) shape.tier_count = 1;
+    const ByteCost& cost = shape.cost;
+    LaterHead head;
+    head.high = rng.below(120);
+    head.low = shape.tier_count == 1 ? 0 : rng.below(120);
+    const std::uint64_t full = cost.tokens_per_page[0];
+    head.frozen_high = full * rng.below(1 + static_cast<std::uint32_t>(head.high / full));
+    head.entering = rng.below(4) == 0 ? 0 : rng.below(120);
+    const std::uint64_t had = cost.pages(0, head.high) + cost.pages(1, head.low);
+    const std::uint64_t movable = head.high - head.frozen_high;
+    std::uint64_t worst = 0;
+    for (std::uint64_t down = 0; down <= (shape.tier_count == 1 ? 0 : movable); ++down) {
+      worst = std::max(worst, cost.pages(1, head.low + down) - cost.pages(1, head.low));
+      for (std::uint64_t in = 0; in <= (shape.tier_count == 1 ? 0 : head.entering); ++in) {
+        const std::uint64_t after = cost.pages(0, head.high - down + head.entering - in) +
+                                    cost.pages(1, head.low + down + in);
+        worst = std::max(worst, after > had ? after - had : 0);
+      }
+    }
+    const std::uint64_t bound = later_pages_bound(shape, head);
+    REQUIRE(bound >= worst);
+    REQUIRE(bound <= worst + 1);
+    REQUIRE(later_head_pages(keep_all(), shape, head, 1000, 0) ==
+            cost.pages(0, head.high + head.entering) - cost.pages(0, head.high));
+    const Policy evicting = h2o(1 + rng.below(200));
+    const std::uint64_t room = evict_tokens(evicting, shape, 1000, 0);
+    const std::uint64_t kept =
+        head.frozen_high +
+        std::min(movable + head.entering, room > head.frozen_high ? room - head.frozen_high : 0);
+    const std::uint64_t pages = cost.pages(0, kept);
+    const std::uint64_t has = cost.pages(0, head.high);
+    REQUIRE(later_head_pages(evicting, shape, head, 1000, 0) == (pages > has ? pages - has : 0));
+  }
+}
+
+TEST_CASE("an empty head is bounded like a first prompt's", "[policy][admission]") {
+  Rng rng(7440);
+  INFO(rng.describe());
+  for (int i = 0; i < 500; ++i) {
+    const AdmissionShape shape = random_shape(rng);
+    LaterHead head;
+    head.entering = rng.below(2000);
+    REQUIRE(later_pages_bound(shape, head) == head_pages_bound(shape, head.entering));
+  }
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -65,6 +65,30 @@ TEST_CASE("a list of prompt ends keeps the last eight", "[policy][queries]") {
   REQUIRE(query_count(ends, 10, 50, 1200) == 1200 - 390);  // merged with the oldest that is left
 }
 
+// Oracle: queries listed one by one. DiffKV's rule, with a birth per prompt.
+TEST_CASE("query counts of a conversation are those of a list of its queries",
+          "[policy][queries]") {
+  Rng rng(7471);
+  INFO(rng.describe());
+  for (std::uint32_t round = 0; round < 40; ++round) {
+    PromptEnds ends;
+    PromptList prompts;
+    std::int32_t length = 0;
+    const std::uint32_t tail = round % 5 == 0 ? kAllQueries : 1 + rng.below(30);
+    for (std::uint32_t turn = 0; turn < 1 + round % 8; ++turn) {
+      length += static_cast<std::int32_t>(rng.below(3) == 0 ? 0 : rng.below(25));  // decoded
+      const auto end = length + 1 + static_cast<std::int32_t>(rng.below(40));
+      ends.add(end, length);
+      prompts.push_back({length, end});
+      length = end + static_cast<std::int32_t>(rng.below(9));
+      for (std::int32_t p = 0; p < length; ++p) {
+        INFO("tail " << tail << " turn " << turn << " position " << p << " length " << length);
+        REQUIRE(query_count(ends, tail, p, length) == listed_queries(prompts, tail, p, length));
+      }
+    }
+  }
+}
+
 TEST_CASE("significance is the mean, its root, the sum or the position", "[policy][significance]") {
   REQUIRE(significance_of(Significance::kMean, 3.0f, 17, 4) == 0.75f);
   REQUIRE(significance_of(Significance::kRootMean, 9.0f, 17, 4) == 1.5f);

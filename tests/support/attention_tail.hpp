@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "src/backend.hpp"
+#include "support/attention_formats.hpp"
 #include "support/attention_head.hpp"
 #include "support/catch.hpp"
 #include "support/compare.hpp"
@@ -37,11 +39,22 @@ class TailProblem {
     rule.scale = 1.0f / std::sqrt(static_cast<float>(dim));
   }
 
+  // A past in a ring and two tiers, with holes, behind which the prompt begins.
+  void add_past(std::uint32_t count, std::uint32_t index, Rng& rng) {
+    past = count;
+    for (std::uint32_t head = 0; head < kv_heads; ++head) {
+      HeadSpec spec = walk_spec(index + head, dim, dim, static_cast<std::int32_t>(count));
+      spec.fields = TokenFields{};
+      held.push_back(std::make_unique<TestHead>(spec, rng));
+    }
+  }
+
   std::uint32_t q_heads() const { return kv_heads * group; }
+  std::uint32_t length() const { return past + tokens; }
 
   Result run(const Backend& backend) const {
     Result result;
-    result.scores.assign(std::size_t{kv_heads} * tokens, std::nanf(""));
+    result.scores.assign(std::size_t{kv_heads} * length(), std::nanf(""));
     result.pooled.assign(pool == PoolKind::kNone ? 0 : result.scores.size(), std::nanf(""));
     const std::vector<float> lse = natural_lse();
     TailCall call;
@@ -49,6 +62,10 @@ class TailProblem {
     call.q = {q.data(), DType::kF32, 0, std::int64_t{q_heads()} * dim, dim};
     call.lse = give_lse ? lse.data() : nullptr;
     call.tokens = tokens;
+    std::vector<HeadView> views;
+    for (const auto& head : held) views.push_back(head->view());
+    call.first = past;
+    call.held = held.empty() ? nullptr : views.data();
     call.q_rows = rows;
     call.kv_heads = kv_heads;
     call.group = group;
@@ -61,7 +78,7 @@ class TailProblem {
     call.pooled = pool == PoolKind::kNone ? nullptr : result.pooled.data();
     call.parallel = parallel;
     const std::uint32_t width = parallel.run == nullptr ? 1 : std::min(parallel.width, kv_heads);
-    const std::uint64_t bytes = backend.tail_workspace({dim, group, width, tokens, rows});
+    const std::uint64_t bytes = backend.tail_workspace({dim, group, width, length(), rows});
     const Bytes workspace(bytes + 256);
     call.workspace = {workspace.data(), bytes};
     backend.tail_scores(call);
@@ -69,7 +86,7 @@ class TailProblem {
     return result;
   }
 
-  // Probability of key t for row r of query head h; [kv_heads * group, rows, tokens].
+  // Probability of key t for row r of query head h; [kv_heads * group, rows, length].
   std::vector<double> probabilities() const {
     std::vector<double> p;
     for (std::uint32_t h = 0; h < q_heads(); ++h) {
@@ -89,9 +106,9 @@ class TailProblem {
     for (std::uint32_t head = 0; head < kv_heads; ++head) {
       const std::vector<std::vector<double>> sums = sums_of(p, head);
       const auto check = [&](const std::vector<double>& want, const std::vector<float>& all) {
-        for (std::uint32_t t = 0; t < tokens; ++t) {
+        for (std::uint32_t t = 0; t < length(); ++t) {
           const double error =
-              std::fabs(static_cast<double>(all[std::size_t{head} * tokens + t]) - want[t]);
+              std::fabs(static_cast<double>(all[std::size_t{head} * length() + t]) - want[t]);
           const double tolerance = relative * want[t] + rows * std::exp(-87.0);
           worst = std::max(worst,
                            error == 0.0 ? 0.0 : (error <= tolerance ? error / tolerance : 1.0e9));
@@ -104,6 +121,8 @@ class TailProblem {
   }
 
   std::uint32_t tokens;
+  std::uint32_t past = 0;
+  std::vector<std::unique_ptr<TestHead>> held;  // [kv_heads], or none
   std::uint32_t rows;
   std::uint32_t kv_heads;
   std::uint32_t group;
@@ -119,13 +138,25 @@ class TailProblem {
 
  private:
   OracleResult attend(std::uint32_t q_head, std::uint32_t row) const {
+    std::vector<float> keys;
+    std::vector<std::int32_t> positions;
+    if (!held.empty()) {
+      keys = held[q_head / group]->keys;
+      positions = held[q_head / group]->positions;
+    }
+    for (std::uint32_t t = 0; t < tokens; ++t) {
+      const float* key = k.data() + (std::size_t{t} * kv_heads + q_head / group) * dim;
+      keys.insert(keys.end(), key, key + dim);
+      positions.push_back(static_cast<std::int32_t>(past + t));
+    }
     OracleProblem problem;
     problem.q = q.data() + (std::size_t{row} * q_heads() + q_head) * dim;
-    problem.k = k.data() + std::size_t{q_head / group} * dim;
-    problem.n = tokens;
+    problem.k = keys.data();
+    problem.n = static_cast<std::int64_t>(positions.size());
     problem.dim_k = dim;
-    problem.k_stride = std::int64_t{kv_heads} * dim;
-    problem.query_position = static_cast<std::int32_t>(tokens) - static_cast<std::int32_t>(rows) +
+    problem.k_stride = dim;
+    problem.positions = positions.data();
+    problem.query_position = static_cast<std::int32_t>(length()) - static_cast<std::int32_t>(rows) +
                              static_cast<std::int32_t>(row);
     problem.scale = static_cast<double>(rule.scale);
     problem.soft_cap = static_cast<double>(rule.soft_cap);
@@ -134,7 +165,12 @@ class TailProblem {
       problem.alibi_slope = static_cast<double>(rule.alibi_slopes[q_head]);
     problem.has_sink = rule.sink_logits != nullptr;
     if (problem.has_sink) problem.sink_logit = static_cast<double>(rule.sink_logits[q_head]);
-    return oracle_attention(problem);
+    OracleResult result = oracle_attention(problem);
+    std::vector<double> dense(length(), 0.0);  // 0 for what is not held
+    for (std::size_t i = 0; i < positions.size(); ++i)
+      dense[static_cast<std::size_t>(positions[i])] = result.p[i];
+    result.p = dense;
+    return result;
   }
 
   std::vector<float> natural_lse() const {
@@ -151,13 +187,14 @@ class TailProblem {
 
   // Sums over the rows: [group][tokens] per query head, or [1][tokens] of what a row gives.
   std::vector<std::vector<double>> sums_of(const std::vector<double>& p, std::uint32_t head) const {
-    std::vector<std::vector<double>> sums(per_head() ? group : 1, std::vector<double>(tokens, 0.0));
+    std::vector<std::vector<double>> sums(per_head() ? group : 1,
+                                          std::vector<double>(length(), 0.0));
     for (std::uint32_t r = 0; r < rows; ++r) {
-      for (std::uint32_t t = 0; t < tokens; ++t) {
+      for (std::uint32_t t = 0; t < length(); ++t) {
         double most = 0.0;
         double squares = 0.0;
         for (std::uint32_t g = 0; g < group; ++g) {
-          const double x = p[((std::size_t{head} * group + g) * rows + r) * tokens + t];
+          const double x = p[((std::size_t{head} * group + g) * rows + r) * length() + t];
           if (per_head()) sums[g][t] += x;
           most = std::max(most, x);
           squares += x * x / group;
@@ -170,9 +207,9 @@ class TailProblem {
   }
 
   std::vector<double> reduce(const std::vector<std::vector<double>>& sums) const {
-    std::vector<double> out(tokens, 0.0);
+    std::vector<double> out(length(), 0.0);
     for (const std::vector<double>& head : sums) {
-      for (std::uint32_t t = 0; t < tokens; ++t) {
+      for (std::uint32_t t = 0; t < length(); ++t) {
         if (statistic == Statistic::kMeanSum) {
           out[t] += head[t] / group;
         } else {
@@ -188,10 +225,10 @@ class TailProblem {
     std::vector<std::vector<double>> smooth;
     const auto reach = static_cast<std::int64_t>(pool_width / 2);
     for (const std::vector<double>& head : sums) {
-      std::vector<double> out(tokens, 0.0);
-      for (std::int64_t t = 0; t < tokens; ++t) {
+      std::vector<double> out(length(), 0.0);
+      for (std::int64_t t = 0; t < length(); ++t) {
         for (std::int64_t i = std::max<std::int64_t>(t - reach, 0);
-             i <= std::min<std::int64_t>(t + reach, std::int64_t{tokens} - 1);
+             i <= std::min<std::int64_t>(t + reach, std::int64_t{length()} - 1);
              ++i) {
           double& x = out[static_cast<std::size_t>(t)];
           const double value = head[static_cast<std::size_t>(i)];
@@ -207,10 +244,11 @@ class TailProblem {
   double relative_tolerance() const {
     AttentionScale s;
     s.dim = dim;
-    s.n = tokens;
+    s.n = length();
     s.scale = static_cast<double>(rule.scale);
     for (std::size_t i = 0; i < k.size(); i += dim)
       s.k_norm = std::max(s.k_norm, norm(k.data() + i, dim));
+    for (const auto& head : held) s.k_norm = std::max(s.k_norm, head->k_norm);
     for (std::size_t i = 0; i < q.size(); i += dim)
       s.q_norm = std::max(s.q_norm, norm(q.data() + i, dim));
     s.soft_max_logit = static_cast<double>(rule.soft_cap);
@@ -219,7 +257,7 @@ class TailProblem {
           rule.alibi_slopes == nullptr ? 0.0 : static_cast<double>(rule.alibi_slopes[h]);
       const double sink =
           rule.sink_logits == nullptr ? 0.0 : static_cast<double>(rule.sink_logits[h]);
-      s.soft_max_logit = std::max({s.soft_max_logit, std::fabs(slope) * tokens, std::fabs(sink)});
+      s.soft_max_logit = std::max({s.soft_max_logit, std::fabs(slope) * length(), std::fabs(sink)});
     }
     const double sums = (static_cast<double>(rows) + group + 16.0) * kFloatEps;
     const double p = logit_tolerance(s) + lse_tolerance(s);

@@ -111,15 +111,17 @@ class PoolCache {
                        std::uint32_t layer,
                        std::uint32_t tokens,
                        std::uint64_t seed,
-                       const std::uint8_t* plan = nullptr) const {
+                       const std::uint8_t* plan = nullptr,
+                       std::uint32_t q_rows = 0) const {
     const quire_group_desc& g = spec.group;
+    if (q_rows == 0) q_rows = tokens;
     quire_prefill_layer_args args = QUIRE_PREFILL_LAYER_ARGS_INIT;
     args.slot = slot;
     args.layer = layer;
     args.k = numbers(seed + 3 * layer, std::size_t{tokens} * g.kv_heads * g.layout.head_dim_k);
     args.v = numbers(seed + 3 * layer + 1, std::size_t{tokens} * g.kv_heads * g.layout.head_dim_v);
-    args.q = numbers(seed + 3 * layer + 2, std::size_t{tokens} * g.q_heads * g.layout.head_dim_k);
-    args.q_rows = tokens;
+    args.q = numbers(seed + 3 * layer + 2, std::size_t{q_rows} * g.q_heads * g.layout.head_dim_k);
+    args.q_rows = q_rows;
     args.plan = plan;
     return cache.prefill_layer(args);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "quire/policy/policy.hpp"
@@ -216,6 +217,27 @@ inline std::int32_t naive_queries(std::int32_t position,
   for (std::int32_t query = position; query < length; ++query) {
     const bool in_tail = std::int64_t{query} >= std::int64_t{prompt} - std::int64_t{tail};
     if (position >= prompt || in_tail) ++count;
+  }
+  return count;
+}
+
+// [first token, end) of every prompt that is complete.
+using PromptList = std::vector<std::pair<std::int32_t, std::int32_t>>;
+
+// Queries that count for a token: of its own prompt those of the tail pass, else all from its own
+// on.
+inline std::int32_t listed_queries(const PromptList& prompts,
+                                   std::uint32_t tail,
+                                   std::int32_t position,
+                                   std::int32_t length) {
+  std::int32_t count = 0;
+  for (std::int32_t query = position; query < length; ++query) {
+    bool counts = true;
+    for (const auto& [begin, end] : prompts) {
+      const bool own = position >= begin && position < end && query < end;
+      if (own && std::int64_t{query} < std::int64_t{end} - std::int64_t{tail}) counts = false;
+    }
+    count += counts ? 1 : 0;
   }
   return count;
 }

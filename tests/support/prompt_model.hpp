@@ -12,27 +12,6 @@
 
 namespace quire::test {
 
-// [first token, end) of every prompt that is complete.
-using PromptList = std::vector<std::pair<std::int32_t, std::int32_t>>;
-
-// Queries that count for a token: of its own prompt those of the tail pass, else all from its own
-// on.
-inline std::int32_t listed_queries(const PromptList& prompts,
-                                   std::uint32_t tail,
-                                   std::int32_t position,
-                                   std::int32_t length) {
-  std::int32_t count = 0;
-  for (std::int32_t query = position; query < length; ++query) {
-    bool counts = true;
-    for (const auto& [begin, end] : prompts) {
-      const bool own = position >= begin && position < end && query < end;
-      if (own && std::int64_t{query} < std::int64_t{end} - std::int64_t{tail}) counts = false;
-    }
-    count += counts ? 1 : 0;
-  }
-  return count;
-}
-
 // One head before a prompt: where its tokens are, and their keys as they are stored.
 struct HeadBefore {
   std::map<std::int32_t, KeptToken> kept;

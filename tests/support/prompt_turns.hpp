@@ -8,7 +8,7 @@ namespace quire::test {
 
 class Turns {
  public:
-  Turns(const RigSpec& spec, const Stream& stream) : rig(spec), stream_(stream), slot(rig.open()) {}
+  Turns(const RigSpec& spec, const Stream& text) : rig(spec), stream(text), slot(rig.open()) {}
 
   std::int32_t length() const { return rig.state().slots[slot].tokens; }
 
@@ -31,11 +31,11 @@ class Turns {
     quire_prefill_layer_args a = QUIRE_PREFILL_LAYER_ARGS_INIT;
     a.slot = slot;
     a.layer = layer;
-    a.k = rows_of(stream_.k(layer, first));
-    a.v = rows_of(stream_.v(layer, first));
+    a.k = rows_of(stream.k(layer, first));
+    a.v = rows_of(stream.v(layer, first));
     const std::uint32_t all = first + tokens - static_cast<std::uint32_t>(begin);
     a.q_rows = std::min(rig.spec.policy.tail_queries, all);
-    if (a.q_rows > 0) a.q = rows_of(stream_.q(layer, first + tokens - a.q_rows));
+    if (a.q_rows > 0) a.q = rows_of(stream.q(layer, first + tokens - a.q_rows));
     a.rule.sliding_window = rule.sliding_window;
     a.rule.alibi_slopes = rule.alibi_slopes;
     if (give_lse && a.q_rows > 0) {
@@ -64,7 +64,7 @@ class Turns {
 
   void decode(std::uint32_t tokens) {
     for (std::uint32_t i = 0; i < tokens; ++i)
-      (void)rig.step(slot, stream_, static_cast<std::uint32_t>(length()));
+      (void)rig.step(slot, stream, static_cast<std::uint32_t>(length()));
   }
 
   // Pages are exactly those that the tokens need, in the rows and in all counts.
@@ -89,26 +89,26 @@ class Turns {
   void check_attention() const {
     const std::uint32_t at = static_cast<std::uint32_t>(length()) - 1;
     for (std::uint32_t layer = 0; layer < rig.spec.group.layers; ++layer) {
-      std::vector<float> out(std::size_t{rig.spec.group.q_heads} * stream_.shape.dim);
+      std::vector<float> out(std::size_t{rig.spec.group.q_heads} * stream.shape.dim);
       quire_extend_args a = QUIRE_EXTEND_ARGS_INIT;
       a.slot = slot;
       a.layer = layer;
       a.rows = 1;
       a.first_position = length() - 1;
-      a.q = rows_of(stream_.q(layer, at));
+      a.q = rows_of(stream.q(layer, at));
       a.out = rows_of(out.data());
       REQUIRE(rig.cache.extend(a).ok());
       require_attention(rig,
                         slot,
-                        {layer, stream_.q(layer, at), stream_.scale()},
+                        {layer, stream.q(layer, at), stream.scale()},
                         out,
-                        output_tolerance(stream_.attention_scale()));
+                        output_tolerance(stream.attention_scale()));
     }
   }
 
   // Keys and values of every retained token against the text's, within a relative error.
   void check_contents(double relative) const {
-    const std::uint32_t dim = stream_.shape.dim;
+    const std::uint32_t dim = stream.shape.dim;
     for (std::uint32_t layer = 0; layer < rig.spec.group.layers; ++layer) {
       for (std::uint32_t head = 0; head < rig.spec.group.kv_heads; ++head) {
         const DecodedHead got = rig.gather(slot, layer, head);
@@ -122,8 +122,8 @@ class Turns {
             return error <= relative * largest(want, dim);
           };
           INFO("position " << p);
-          const bool k = close(got.keys.data() + i * dim, stream_.k(layer, p) + head * dim);
-          const bool v = close(got.values.data() + i * dim, stream_.v(layer, p) + head * dim);
+          const bool k = close(got.keys.data() + i * dim, stream.k(layer, p) + head * dim);
+          const bool v = close(got.values.data() + i * dim, stream.v(layer, p) + head * dim);
           REQUIRE((k && v));
         }
       }
@@ -146,7 +146,7 @@ class Turns {
   }
 
   Rig rig;
-  const Stream& stream_;
+  const Stream& stream;
   std::int32_t slot;
   AttentionRule rule;  // window and slopes of the model
   PromptList prompts;  // complete ones
@@ -158,15 +158,15 @@ class Turns {
     const std::uint32_t q_heads = rig.spec.group.q_heads;
     lse_.assign(std::size_t{rows} * q_heads, 0.0f);
     for (std::uint32_t h = 0; h < q_heads; ++h) {
-      const std::uint32_t head = h / stream_.shape.group;
+      const std::uint32_t head = h / stream.shape.group;
       const HeadBefore before = head_before(rig, slot, layer, head);
-      const KeyList keys = keys_of(stream_, text, layer, head, before);
+      const KeyList keys = keys_of(stream, text, layer, head, before);
       for (std::uint32_t r = 0; r < rows; ++r) {
         const std::int32_t row = text.length - static_cast<std::int32_t>(rows - r);
-        const float* q = stream_.q(layer, static_cast<std::uint32_t>(row)) + h * stream_.shape.dim;
+        const float* q = stream.q(layer, static_cast<std::uint32_t>(row)) + h * stream.shape.dim;
         std::map<std::int32_t, double> p;
         lse_[std::size_t{r} * q_heads + h] =
-            static_cast<float>(text_probabilities(stream_, rule, keys, q, h, row, &p));
+            static_cast<float>(text_probabilities(stream, rule, keys, q, h, row, &p));
       }
     }
   }
@@ -184,12 +184,12 @@ class Turns {
     INFO(done.text());
     REQUIRE(done.ok());
     prompts.push_back({begin, text.length});
-    const double tolerance = sums_tolerance(stream_, policy, text.length - text.begin);
+    const double tolerance = sums_tolerance(stream, policy, text.length - text.begin);
     for (std::uint32_t h = 0; h < g.layers * g.kv_heads; ++h) {
       const std::uint32_t layer = h / g.kv_heads, head = h % g.kv_heads;
       std::optional<PromptSums> sums;
       if (policy.statistic != Statistic::kNone)
-        sums.emplace(stream_, policy, text, layer, head, before[h]);
+        sums.emplace(stream, policy, text, layer, head, before[h]);
       INFO("layer " << layer << " head " << head << " prompt " << begin << " to " << text.length);
       REQUIRE(
           HeadAfter(
