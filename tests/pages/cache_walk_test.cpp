@@ -149,7 +149,8 @@ class CacheWalk {
     const auto slot = static_cast<std::int32_t>(s);
     if (rng.below(24) == 0) {
       PoolCache::need(box.cache.prefill_cancel(slot));
-      slots_[s].state = QUIRE_SEQ_OPEN;
+      const bool moved = slots_[s].tokens > 0 && slots_[s].layers > 0;
+      slots_[s].state = moved ? QUIRE_SEQ_BROKEN : QUIRE_SEQ_OPEN;
       ++tally.cancelled_prompts;
     } else if (slots_[s].layers < box.spec.group.layers) {
       PoolCache::need(box.prefill_layer(slot, slots_[s].layers, slots_[s].prompt, slots_[s].seed));
@@ -157,20 +158,21 @@ class CacheWalk {
     } else {
       PoolCache::need(box.cache.prefill_end(slot));
       slots_[s].state = QUIRE_SEQ_OPEN;
-      slots_[s].tokens = slots_[s].prompt;
+      slots_[s].tokens += slots_[s].prompt;
       ++tally.prompts;
     }
   }
 
   void begin_prompt() {
-    std::vector<std::uint32_t> empty;
+    std::vector<std::uint32_t> ready;
     for (const std::uint32_t s : in_state(QUIRE_SEQ_OPEN)) {
-      if (slots_[s].tokens == 0) empty.push_back(s);
+      if (slots_[s].tokens == 0 || rng.below(6) == 0) ready.push_back(s);
     }
-    if (empty.empty()) return;
-    const std::uint32_t s = any_of(empty);
+    if (ready.empty()) return;
+    const std::uint32_t s = any_of(ready);
     const std::uint32_t most = box.spec.max_tokens;
     const std::uint32_t tokens = 1 + rng.below(rng.below(2) == 0 ? 40 : most - 40);
+    if (slots_[s].tokens + tokens > most) return;
     if (refused(box.cache.prefill_begin(static_cast<std::int32_t>(s), tokens))) return;
     slots_[s].state = QUIRE_SEQ_PREFILL;
     slots_[s].prompt = tokens;

@@ -210,6 +210,21 @@ void fail_everywhere(PoolSpec spec, std::uint64_t seed) {
   }
 }
 
+// The library asserts that no prompt takes a page that it did not reserve.
+TEST_CASE("prompts and rounds of any policy stay within what they reserved", "[pages][fault]") {
+  for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+    const bool two = seed % 4 != 0;
+    PoolSpec spec(two ? QUIRE_RECIPE_QUIRE_BUDGET : QUIRE_RECIPE_SNAPKV, 2, 2, 32);
+    spec.set_ring(seed % 3, 4 + seed % 9);
+    spec.sequences = 3;
+    spec.max_tokens = 250;
+    spec.pages = 30 + seed % 7 * 10;
+    INFO(test::Rng(seed).describe());
+    Recording run(spec, seed, 0);
+    run.run(150);
+  }
+}
+
 TEST_CASE("any failing reservation of a two-tier cache changes nothing and can be repeated",
           "[pages][fault]") {
   PoolSpec spec(QUIRE_RECIPE_DIFFKV_PAPER, 2, 2, 32);
