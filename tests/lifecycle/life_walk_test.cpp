@@ -34,6 +34,7 @@ class Walk : public LifeCalls {
     const std::int32_t slot = any();
     const bool waits = !open_.at(slot).drafts.empty();
     if (draw < 9) return said("close", close(slot));
+    if (open_.at(slot).frozen) return said("fork", draw < 60 ? fork_one(slot) : swap_out(slot));
     if (waits) return said("accept", accept(slot));
     if (draw < 13) return said("truncate", truncate(slot));
     if (draw < 16) return said("span", remove_span(slot));
@@ -41,6 +42,8 @@ class Walk : public LifeCalls {
     if (draw < 23) return said("export", swap_out(slot));
     if (draw < 27) return said("import", swap_in());
     if (draw < 30) return said("plan", apply_plan(slot));
+    if (draw < 33) return said("prompt", later_prompt(slot));
+    if (draw < 37) return said("freeze", freeze(slot));
     said("step", step());
   }
 
@@ -110,7 +113,7 @@ LifeBatch Walk::random_batch() {
   for (const auto& [slot, s] : open_) {
     const bool fits = s.tokens + static_cast<std::int32_t>(b.width) <=
                       static_cast<std::int32_t>(LifeCache::kTokens);
-    if (!s.drafts.empty() || !fits || rng_.below(3) == 0) continue;
+    if (!s.drafts.empty() || s.frozen || !fits || rng_.below(3) == 0) continue;
     b.slots.push_back(slot);
   }
   if (b.slots.empty()) return b;
@@ -192,9 +195,17 @@ void walk(std::uint32_t recipe, std::uint64_t pages, std::uint64_t seed) {
   Walk one(recipe, pages, seed);
   one.run(kOperations);
   const LifeTally& t = one.tally;
-  for (const std::uint32_t count :
-       {t.steps, t.drafts, t.accepted, t.truncated, t.forks, t.frames, t.shortages, t.closed})
+  for (const std::uint32_t count : {t.steps,
+                                    t.drafts,
+                                    t.accepted,
+                                    t.truncated,
+                                    t.forks,
+                                    t.frames,
+                                    t.shortages,
+                                    t.closed,
+                                    t.prompts})
     REQUIRE(count > kOperations / 400);
+  REQUIRE(t.frozen > 10);
   if (recipe != QUIRE_RECIPE_QUIRE_UNIFORM) {
     REQUIRE(t.spans > kOperations / 400);
     REQUIRE(t.plans > kOperations / 400);

@@ -11,7 +11,7 @@ namespace quire::test {
 
 struct LifeTally {
   std::uint32_t steps = 0, drafts = 0, accepted = 0, truncated = 0, spans = 0, forks = 0,
-                frames = 0, plans = 0, shortages = 0, closed = 0;
+                frames = 0, plans = 0, shortages = 0, closed = 0, prompts = 0, frozen = 0;
 };
 
 class LifeCalls {
@@ -57,28 +57,74 @@ class LifeCalls {
     return {slot};
   }
 
+  // A prompt in one round or two, on whatever the sequence holds.
   void prompt(std::int32_t slot, LifeSequence& s, std::uint32_t tokens) {
-    if (short_of_pages(api().prefill_begin(slot, tokens))) return;
     const LifeRows rows = cache_.random_rows(tokens);
+    const bool alone = s.tokens == 0;
+    const std::uint32_t early = tokens > 1 && rng_.below(3) == 0 ? 1 + rng_.below(tokens - 1) : 0;
+    if (early > 0 && !round(slot, s, rows, {0, early, true})) return;
+    if (!round(slot, s, rows, {early, tokens, false})) {
+      if (early > 0) close(slot);  // no step takes half a prompt
+      return;
+    }
+    s.first_prompt = alone ? s.tokens : 0;
+    ++tally.prompts;
+  }
+
+  struct Part {
+    std::uint32_t first;
+    std::uint32_t end;
+    bool more;
+  };
+
+  bool round(std::int32_t slot, LifeSequence& s, const LifeRows& rows, const Part& part) {
+    const std::uint32_t flags = part.more ? QUIRE_PREFILL_MORE : 0;
+    if (short_of_pages(api().prefill_begin(slot, part.end - part.first, flags))) return false;
     std::vector<float> k, v;
-    for (const auto& row : rows.kv) {
+    const std::vector<std::vector<LifeRow>> kv(rows.kv.begin() + part.first,
+                                               rows.kv.begin() + part.end);
+    for (const auto& row : kv) {
       for (const LifeRow& head : row) {
         k.insert(k.end(), head.k.begin(), head.k.end());
         v.insert(v.end(), head.v.begin(), head.v.end());
       }
     }
-    std::vector<std::uint8_t> plan(LifeCache::kHeads * tokens, 77);
+    s.tokens += static_cast<std::int32_t>(kv.size());
+    std::vector<std::uint8_t> plan(LifeCache::kHeads * static_cast<std::size_t>(s.tokens), 77);
     quire_prefill_layer_args args = QUIRE_PREFILL_LAYER_ARGS_INIT;
     args.slot = slot;
     args.k = rows_of(k.data());
     args.v = rows_of(v.data());
     args.q = rows_of(rows.q.data());
-    args.q_rows = tokens;
+    args.q_rows = part.end;
     args.plan_out = plan.data();
-    REQUIRE(api().prefill_layer(args).ok());
+    const Result stored = api().prefill_layer(args);
+    INFO(stored.text());
+    REQUIRE(stored.ok());
     REQUIRE(api().prefill_end(slot).ok());
-    s.tokens = static_cast<std::int32_t>(tokens);
-    cache_.take_prompt(slot, s, rows, plan);
+    cache_.take_round(slot, s, kv, plan, !part.more);
+    return true;
+  }
+
+  std::vector<std::int32_t> later_prompt(std::int32_t slot) {
+    LifeSequence& s = open_.at(slot);
+    const std::uint32_t room = LifeCache::kTokens - static_cast<std::uint32_t>(s.tokens);
+    if (room > 0) prompt(slot, s, 1 + rng_.below(std::min(room, 30u)));
+    return {slot};
+  }
+
+  // Only what is one prompt and nothing else.
+  std::vector<std::int32_t> freeze(std::int32_t slot) {
+    LifeSequence& s = open_.at(slot);
+    const std::vector<std::int32_t> ids(static_cast<std::size_t>(s.tokens) + 1, 3);
+    const bool legal = s.tokens > 0 && s.first_prompt == s.tokens;
+    const Result done =
+        api().freeze(slot, ids.data(), static_cast<std::uint32_t>(s.tokens), nullptr);
+    INFO(done.text() << " first prompt " << s.first_prompt << " tokens " << s.tokens);
+    REQUIRE(done.status() == (legal ? QUIRE_OK : QUIRE_BAD_STATE));
+    s.frozen = legal;
+    tally.frozen += legal ? 1 : 0;
+    return {slot};
   }
 
   std::vector<std::int32_t> close(std::int32_t slot) {
@@ -109,6 +155,7 @@ class LifeCalls {
     if (short_of_pages(cut)) return {slot};
     ++tally.truncated;
     if (tokens == s.tokens) return {slot};
+    s.first_prompt = 0;
     for (std::uint32_t h = 0; h < LifeCache::kHeads; ++h) {
       s.heads[h].remove(tokens, s.tokens);
       const HeadView view = cache_.view(slot, h);
@@ -141,6 +188,7 @@ class LifeCalls {
     }
     if (short_of_pages(result)) return {slot};
     for (LifeHead& head : s.heads) head.remove(first, end);
+    s.first_prompt = 0;
     ++tally.spans;
     return {slot};
   }
@@ -154,6 +202,7 @@ class LifeCalls {
     }
     if (short_of_pages(forked)) return {parent};
     open_[child] = open_.at(parent);
+    open_[child].frozen = false;
     ++tally.forks;
     return {parent, child};
   }
@@ -161,6 +210,7 @@ class LifeCalls {
   std::vector<std::int32_t> swap_out(std::int32_t slot) {
     if (swapped_.size() > 3) return {slot};
     swapped_.push_back({exported(cache_.rig, slot), open_.at(slot)});
+    swapped_.back().second.frozen = false;
     return close(slot);
   }
 
@@ -212,6 +262,7 @@ class LifeCalls {
     const std::uint8_t none = 0;
     args.tiers = tiers.empty() ? &none : tiers.data();
     if (short_of_pages(api().plan_apply(args))) return {slot};
+    s.first_prompt = 0;
     for (const auto& [h, position] : moves) {
       const auto to = static_cast<Tier>(tiers[h * tokens + static_cast<std::uint32_t>(position)]);
       s.heads[h].move(cache_.view(slot, h), position, to);

@@ -21,6 +21,8 @@ inline constexpr std::uint32_t kLifeDim = 16;
 struct LifeSequence {
   std::int32_t tokens = 0;
   std::uint32_t unscored = 0;
+  std::int32_t first_prompt = 0;  // tokens of the prompt that it consists of; 0: of more than that
+  bool frozen = false;
   std::vector<LifeHead> heads;
   // Rows of the last step that wait for accept, row 0 left out: [row][head].
   std::vector<std::vector<LifeRow>> drafts;
@@ -205,25 +207,35 @@ class LifeCache {
     return keys;
   }
 
-  // A prompt as its plan says, then as the byte target cut further.
-  void take_prompt(std::int32_t slot,
-                   LifeSequence& s,
-                   const LifeRows& rows,
-                   const std::vector<std::uint8_t>& plan) const {
-    const std::size_t tokens = rows.kv.size();
+  // A round of a prompt, the last tokens of `s`, as its plan says; then as a byte target cut
+  // further.
+  void take_round(std::int32_t slot,
+                  LifeSequence& s,
+                  const std::vector<std::vector<LifeRow>>& kv,
+                  const std::vector<std::uint8_t>& plan,
+                  bool last) const {
+    const std::int32_t first = s.tokens - static_cast<std::int32_t>(kv.size());
     for (std::uint32_t h = 0; h < kHeads; ++h) {
       const HeadView v = view(slot, h);
-      for (std::size_t t = 0; t < tokens; ++t) {
-        const std::uint8_t tier = plan[h * tokens + t];
-        const auto position = static_cast<std::int32_t>(t);
-        REQUIRE((tier == 255) == v.shape.holds(position, s.tokens));
-        if (tier == 254) continue;
-        s.heads[h].store(v, position, tier == 255 ? kRingTier : tier, rows.kv[t][h]);
+      const FrozenSet frozen = frozen_positions(v);
+      for (std::int32_t p = 0; p < s.tokens; ++p) {
+        const std::uint8_t tier =
+            plan[h * static_cast<std::size_t>(s.tokens) + static_cast<std::size_t>(p)];
+        if (p >= first) {
+          REQUIRE((tier == 255) == v.shape.holds(p, s.tokens));
+          const LifeRow& row = kv[static_cast<std::size_t>(p - first)][h];
+          if (tier != 254) s.heads[h].store(v, p, tier == 255 ? kRingTier : tier, row);
+          continue;
+        }
+        const auto found = s.heads[h].tokens.find(p);
+        if (found == s.heads[h].tokens.end() || frozen.count(p) != 0 || tier == 255) continue;
+        const bool lower = found->second.tier == kRingTier || tier > found->second.tier;
+        if (lower) s.heads[h].move(v, p, static_cast<Tier>(tier));
       }
     }
     take_scores(slot, s);
     const Slot& stored = slot_of(slot);
-    if (!stored.policy.has_controller() || stored.factor <= 0.0f) return;
+    if (!last || !stored.policy.has_controller() || stored.factor <= 0.0f) return;
     for (std::uint32_t h = 0; h < kHeads; ++h) {
       const HeadView v = view(slot, h);
       s.heads[h].classify_all(moment(slot, h, v, s.tokens, stored.factor));
