@@ -101,20 +101,49 @@ class Walk {
         for (std::uint32_t i = 0; i < view.frozen[t]; ++i)
           protected_.back().insert(place_of(view, t, i).position());
     }
-    const Result begun = rig_.begin(slot);
-    if (!begun.ok()) {
-      REQUIRE(begun.status() == QUIRE_OUT_OF_PAGES);
+    const Result done = rng_.below(8) == 0 ? prompt(slot, tokens) : one_token(slot, tokens);
+    if (!done.ok()) {
+      REQUIRE(done.status() == QUIRE_OUT_OF_PAGES);
       return close(slot);
     }
+    ++steps_;
+    if (other != slot && open_.count(other) != 0) REQUIRE(rig_.records(other) == records);
+    for (std::uint32_t h = 0; h < 4; ++h) check_kept(slot, h, protected_[h]);
+  }
+
+  Result one_token(std::int32_t slot, std::uint32_t& tokens) {
+    const Result begun = rig_.begin(slot);
+    if (!begun.ok()) return begun;
     for (std::uint32_t layer = 0; layer < 2; ++layer) {
       rig_.append(layer, stream_.k(layer, tokens), stream_.v(layer, tokens));
       rig_.attend(layer, stream_.q(layer, tokens));
     }
-    REQUIRE(rig_.cache.step_end().ok());
     ++tokens;
-    ++steps_;
-    if (other != slot) REQUIRE(rig_.records(other) == records);
-    for (std::uint32_t h = 0; h < 4; ++h) check_kept(slot, h, protected_[h]);
+    return rig_.cache.step_end();
+  }
+
+  // A prompt on the past, while others that share it may close.
+  Result prompt(std::int32_t slot, std::uint32_t& tokens) {
+    const std::uint32_t count = 1 + rng_.below(std::min(60u, kTokens - tokens));
+    const Result begun = rig_.cache.prefill_begin(slot, count);
+    if (!begun.ok()) return begun;
+    for (std::uint32_t layer = 0; layer < 2; ++layer) {
+      const std::int32_t other = any();
+      if (other != slot && rng_.below(4) == 0) close(other);
+      quire_prefill_layer_args args = QUIRE_PREFILL_LAYER_ARGS_INIT;
+      args.slot = slot;
+      args.layer = layer;
+      args.k = rows_of(stream_.k(layer, tokens));
+      args.v = rows_of(stream_.v(layer, tokens));
+      args.q_rows = std::min(rig_.spec.policy.tail_queries, count);
+      if (args.q_rows > 0) args.q = rows_of(stream_.q(layer, tokens + count - args.q_rows));
+      const Result stored = rig_.cache.prefill_layer(args);
+      INFO(stored.text());
+      REQUIRE(stored.ok());
+      REQUIRE(check_pool(rig_.state()) == "");
+    }
+    tokens += count;
+    return rig_.cache.prefill_end(slot);
   }
 
   void check_kept(std::int32_t slot, std::uint32_t h, const std::set<std::int32_t>& frozen) {
