@@ -12,8 +12,15 @@
 
 namespace quire {
 
-Status read_step_rows(const CacheState& cache, const quire_step_begin_args& args, StepRows& out) {
-  const std::uint32_t most = std::min(kMaxDecodeRows, cache.group.max_draft + 1);
+std::uint32_t most_rows(const quire_cache& cache) {
+  std::uint32_t most = kMaxDecodeRows;
+  for_groups(cache,
+             [&](const CacheState& group) { most = std::min(most, group.group.max_draft + 1); });
+  return most;
+}
+
+Status read_step_rows(const quire_cache& cache, const quire_step_begin_args& args, StepRows& out) {
+  const std::uint32_t most = most_rows(cache);
   out.rows = args.rows == 0 ? 1 : args.rows;
   if (out.rows > most)
     return invalid("rows", "0 to 16, drafts (rows - 1) up to max_draft", most, out.rows);

@@ -16,7 +16,10 @@ struct StepRows {
   }
 };
 
-Status read_step_rows(const CacheState& cache, const quire_step_begin_args& args, StepRows& out);
+// Rows that a step may have: every layer group needs the ring slots.
+std::uint32_t most_rows(const quire_cache& cache);
+
+Status read_step_rows(const quire_cache& cache, const quire_step_begin_args& args, StepRows& out);
 
 // Count and mask of one sequence of the batch.
 Status check_rows_of(const StepRows& rows, std::uint32_t index);

@@ -5,6 +5,7 @@
 #include "quire/pages/head_tokens.hpp"
 #include "src/args.hpp"
 #include "src/control.hpp"
+#include "src/drafts.hpp"
 #include "src/sequence.hpp"
 
 namespace quire {
@@ -332,7 +333,7 @@ extern "C" quire_status quire_headroom_pages(const quire_cache* cache,
   return quire::guarded(error, [&]() -> Status {
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     if (slots == nullptr && count > 0) return quire::invalid("slots", "not NULL");
-    const std::uint32_t most = std::min(quire::kMaxDecodeRows, cache->group.max_draft + 1);
+    const std::uint32_t most = quire::most_rows(*cache);
     if (rows > most)
       return quire::invalid("rows", "0 to 16, drafts (rows - 1) up to max_draft", most, rows);
     if (needed == nullptr) return quire::invalid("needed", "not NULL");

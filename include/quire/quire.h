@@ -296,8 +296,8 @@ typedef struct quire_cache_sizes {
   uint64_t rings;     /* blocks for max_sequences */
   uint64_t tables;    /* free list, page tables, head states */
   uint64_t workspace; /* scratch of one chain of calls; no content between calls of a step */
-  uint64_t page_bytes;
-  uint64_t ring_block_bytes; /* per (sequence, layer, KV head) */
+  uint64_t page_bytes;       /* of the first layer group */
+  uint64_t ring_block_bytes; /* of the first layer group, per (sequence, layer, KV head) */
 } quire_cache_sizes;
 #define QUIRE_CACHE_SIZES_INIT {sizeof(quire_cache_sizes), 0, 0, 0, 0, 0, 0, 0, 0}
 

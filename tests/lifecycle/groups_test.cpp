@@ -284,6 +284,25 @@ TEST_CASE("a shortage in any layer group stops the whole call", "[lifecycle][gro
   REQUIRE(cache.info(slot).state == QUIRE_SEQ_OPEN);
 }
 
+TEST_CASE("a step has as many rows as every layer group has room for", "[lifecycle][groups]") {
+  GroupSet set;
+  set.group[2].max_draft = 1;
+  Cache cache;
+  REQUIRE(Cache::create(GroupSet::desc(set.group, 3), &cache).ok());
+  std::int32_t slot = -1;
+  REQUIRE(cache.open(set.policy, &slot).ok());
+  quire_step_begin_args begin = QUIRE_STEP_BEGIN_ARGS_INIT;
+  begin.slots = &slot;
+  begin.batch = 1;
+  begin.rows = 3;
+  const Result refused = cache.step_begin(begin);
+  REQUIRE(refused.status() == QUIRE_INVALID_ARGUMENT);
+  REQUIRE(refused.needed() == 2);
+  begin.rows = 2;
+  REQUIRE(cache.step_begin(begin).ok());
+  REQUIRE(cache.step_cancel().ok());
+}
+
 TEST_CASE("layer ids name every layer once", "[lifecycle][groups]") {
   GroupSet set;
   const std::uint32_t good[3][3] = {{5, 0}, {1}, {2, 3, 4}};
