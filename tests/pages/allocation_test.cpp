@@ -128,6 +128,7 @@ struct Calls {
     tiers.assign(std::size_t{g.layers} * g.kv_heads * spec.max_tokens, 255);
     positions.resize(spec.max_tokens);
     log.resize(1000);
+    frame.resize(1u << 22);
   }
 
   PoolSpec spec;
@@ -138,6 +139,7 @@ struct Calls {
   std::vector<std::uint8_t> tiers;
   std::vector<std::int32_t> positions;
   std::vector<quire_plan_move> log;
+  std::vector<unsigned char> frame;
 };
 
 int sum = 0;  // of statuses: 0 when all are QUIRE_OK; no REQUIRE while the watch runs
@@ -166,7 +168,8 @@ void step(quire_cache* cache, Calls& calls, const std::int32_t* slots, std::uint
   quire_step_begin_args begin = QUIRE_STEP_BEGIN_ARGS_INIT;
   begin.slots = slots;
   begin.batch = batch;
-  if (batch == 1) {
+  begin.rows = i < 0 ? 3 : 1;  // with drafts
+  if (batch == 1 && i >= 0) {
     begin.plan_out = calls.log.data();
     begin.plan_capacity = calls.log.size();
     begin.plan_out_count = &moves;
@@ -175,11 +178,11 @@ void step(quire_cache* cache, Calls& calls, const std::int32_t* slots, std::uint
   for (std::uint32_t layer = 0; layer < calls.spec.group.layers; ++layer) {
     quire_append_args append = QUIRE_APPEND_ARGS_INIT;
     append.layer = layer;
-    append.k = append.v = rows_of(calls.numbers + 7 * i + layer);
+    append.k = append.v = rows_of(calls.numbers + 7 * (i & 63) + layer);
     sum += quire_append(cache, &append);
     quire_attention_args attend = QUIRE_ATTENTION_ARGS_INIT;
     attend.layer = layer;
-    attend.q = rows_of(calls.numbers + 5 * i + layer);
+    attend.q = rows_of(calls.numbers + 5 * (i & 63) + layer);
     attend.out = rows_of(calls.out.data());
     attend.lse = calls.lse.data();
     sum += quire_attention(cache, &attend);
@@ -224,6 +227,54 @@ void look(quire_cache* cache, Calls& calls, std::int32_t slot) {
   sum += quire_plan_apply(cache, &plan);
 }
 
+// Drafts, cuts, a fork, a move, a prefix.
+void live(quire_cache* cache, Calls& calls, const std::int32_t* slots) {
+  const std::uint32_t taken[] = {2, 0};
+  quire_accept_args accept = QUIRE_ACCEPT_ARGS_INIT;
+  accept.slots = slots;
+  accept.batch = 2;
+  accept.counts = taken;
+  step(cache, calls, slots, 2, -1);
+  sum += quire_accept(cache, &accept);
+  quire_seq_truncate_args back = QUIRE_SEQ_TRUNCATE_ARGS_INIT;
+  back.slot = slots[0];
+  back.tokens = 180;
+  sum += quire_seq_truncate(cache, &back);
+  quire_seq_remove_span_args span = QUIRE_SEQ_REMOVE_SPAN_ARGS_INIT;
+  span.slot = slots[0];
+  span.first = 20;
+  span.end = 60;
+  const bool stored = (calls.spec.group.layout.flags & QUIRE_LAYOUT_NO_POSITION) == 0;
+  sum += quire_seq_remove_span(cache, &span) - (stored ? QUIRE_OK : QUIRE_UNSUPPORTED);
+  std::int32_t slot = -1;
+  quire_seq_fork_args fork = QUIRE_SEQ_FORK_ARGS_INIT;
+  fork.slot = slots[0];
+  sum += quire_seq_fork(cache, &fork, &slot);
+  std::uint64_t bytes = 0;
+  sum += quire_seq_export_bytes(cache, slot, &bytes, nullptr);
+  sum += quire_seq_export(cache, slot, calls.frame.data(), calls.frame.size(), nullptr);
+  sum += quire_seq_close(cache, slot, nullptr);
+  sum += quire_seq_import(cache, calls.frame.data(), bytes, &slot, nullptr);
+  sum += quire_seq_close(cache, slot, nullptr);
+  quire_seq_open_args open = QUIRE_SEQ_OPEN_ARGS_INIT;
+  open.policy = &calls.spec.policy;
+  sum += quire_seq_open(cache, &open, &slot);
+  prompt(cache, calls, slot, 30);
+  quire_seq_freeze_args freeze = QUIRE_SEQ_FREEZE_ARGS_INIT;
+  freeze.slot = slot;
+  freeze.token_ids = calls.positions.data();
+  freeze.token_count = 30;
+  sum += quire_seq_freeze(cache, &freeze);
+  quire_prefix_find_args find = QUIRE_PREFIX_FIND_ARGS_INIT;
+  std::int32_t found = -1;
+  find.open = &open;
+  find.token_ids = calls.positions.data();
+  find.token_count = 40;
+  find.slot = &found;
+  sum += quire_prefix_find(cache, &find) + (found == slot ? 0 : 1);
+  sum += quire_prefix_evict(cache, ~std::uint64_t{0}, nullptr, nullptr, nullptr);
+}
+
 // Create, prompts, steps, reads, a refused call, cancels, close, destroy.
 void work(const quire_cache_desc& desc, const quire_cache_memory& memory, Calls& calls) {
   quire_cache* cache = nullptr;
@@ -237,6 +288,7 @@ void work(const quire_cache_desc& desc, const quire_cache_memory& memory, Calls&
   }
   for (int i = 0; i < 40; ++i) step(cache, calls, slots, i % 4 == 3 ? 1 : 3, i);
   look(cache, calls, slots[0]);
+  live(cache, calls, slots);
   quire_error error = QUIRE_ERROR_INIT;
   sum += test::begin_prompt(cache, slots[0], 5, &error, QUIRE_PREFILL_EXACT) - QUIRE_UNSUPPORTED;
   prompt(cache, calls, slots[0], 30, QUIRE_PREFILL_MORE);
@@ -258,10 +310,12 @@ TEST_CASE("a cache allocates nothing from its creation to its end", "[pages][all
     PoolSpec spec(recipe, 2, 2, 64);
     spec.set_ring(recipe % 3, 10);
     spec.sequences = 3;
+    spec.group.max_draft = 2;
     if (spec.policy.kind == QUIRE_EVICT) spec.policy.budget_tokens = 40;
     if (recipe == QUIRE_RECIPE_SNAPKV) spec.policy.pool = 2;
     spec.policy.byte_target *= 1.5;
-    const quire_cache_desc desc = spec.desc();
+    quire_cache_desc desc = spec.desc();
+    desc.flags = QUIRE_CACHE_SHARING;
     quire_cache_sizes sizes = QUIRE_CACHE_SIZES_INIT;
     REQUIRE(quire_cache_sizes_get(&desc, &sizes) == QUIRE_OK);
     struct alignas(128) Line {
