@@ -6,6 +6,7 @@
 
 #include "contract/append_contract.hpp"
 #include "contract/attention_contract.hpp"
+#include "contract/drafts_contract.hpp"
 #include "contract/merge_contract.hpp"
 #include "contract/pages_contract.hpp"
 #include "contract/tail_contract.hpp"
@@ -47,6 +48,14 @@ TEST_CASE("attention with automatic splits is right on any workers", "[contract]
 
 TEST_CASE("the largest attention call is right", "[contract][attention]") {
   contract::attention_at_its_limits(cpu_backend());
+}
+
+TEST_CASE("rows of a step see drafts as their tree says", "[contract][drafts]") {
+  contract::attention_sees_drafts(cpu_backend());
+}
+
+TEST_CASE("append of an accepted draft moves and writes nothing new", "[contract][drafts]") {
+  contract::append_of_what_is_stored(cpu_backend());
 }
 
 TEST_CASE("a prompt is written as the definition says", "[contract][pages]") {
