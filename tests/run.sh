@@ -34,6 +34,9 @@ if [ "$quick" = 0 ] && [ "$status" = 0 ]; then
 fi
 if [ "$quick" = 0 ] && [ "$status" = 0 ]; then
   quire_build_tsan
-  ctest --test-dir build-tsan --output-on-failure --label-regex threads || status=$?
+  # The sanitizer of GCC 12 does not know the wide address randomisation of newer kernels.
+  fixed=()
+  if setarch "$(uname -m)" -R true 2>/dev/null; then fixed=(setarch "$(uname -m)" -R); fi
+  "${fixed[@]}" ctest --test-dir build-tsan --output-on-failure --label-regex threads || status=$?
 fi
 exit "$status"
