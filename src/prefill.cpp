@@ -27,10 +27,13 @@ Status prefill_begin(quire_cache& cache, const quire_prefill_begin_args& a) {
                 length,
                 cache.max.tokens);
   }
+  const bool asks = (a.flags & QUIRE_PREFILL_CHECK) != 0;
   QUIRE_TRY(try_groups(cache, [&](CacheState& group) {
     group.refresh_shared(a.slot);
-    return group.reserve(reserved_pages(group, next_round(group, a)));
+    const std::uint64_t pages = reserved_pages(group, next_round(group, a));
+    return asks ? check_pages(group.free_pages, group.credit, pages) : group.reserve(pages);
   }));
+  if (asks) return ok_status();
   for_groups(cache, [&](CacheState& group) {
     Slot& s = group.slots[a.slot];
     const PromptRound round = next_round(group, a);
@@ -102,7 +105,8 @@ extern "C" quire_status quire_prefill_begin(quire_cache* cache,
   return quire::guarded(quire::error_of(args), [&]() -> Status {
     if (cache == nullptr) return quire::invalid("cache", "not NULL");
     quire_prefill_begin_args a;
-    QUIRE_TRY(quire::read_args(args, "args", QUIRE_PREFILL_MORE | QUIRE_PREFILL_EXACT, a));
+    QUIRE_TRY(quire::read_args(
+        args, "args", QUIRE_PREFILL_MORE | QUIRE_PREFILL_EXACT | QUIRE_PREFILL_CHECK, a));
     if ((a.flags & QUIRE_PREFILL_EXACT) != 0) {
       return quire::fail(quire::StatusCode::kUnsupported,
                          "flags",

@@ -510,7 +510,8 @@ typedef struct quire_parallel {
 enum quire_prefill_flag {
   QUIRE_PREFILL_MORE = 1, /* a round of a prompt that is not its last: tokens are stored high, nothing is
                              scored or planned. No step takes the sequence until the last round is in */
-  QUIRE_PREFILL_EXACT = 2 /* reserved, refused for now: hand the prompt in as one round */
+  QUIRE_PREFILL_EXACT = 2, /* reserved, refused for now: hand the prompt in as one round */
+  QUIRE_PREFILL_CHECK = 4  /* only says whether the round would fit (else OUT_OF_PAGES with the numbers) */
 };
 typedef struct quire_prefill_begin_args {
   uint32_t struct_size;

@@ -74,6 +74,7 @@ FIX(QUIRE_RING_K8V8 == 3, "quire_ring_format");
 FIX(QUIRE_RING_HIGH == 4, "quire_ring_format");
 
 FIX(QUIRE_TRUNCATE_STRICT == 1, "quire_truncate_flag");
+FIX(QUIRE_PREFILL_CHECK == 4, "quire_prefill_flag");
 FIX(QUIRE_SHORTAGE_ALL == 0, "quire_on_shortage");
 FIX(QUIRE_SHORTAGE_PREFIX == 1, "quire_on_shortage");
 

@@ -103,5 +103,37 @@ TEST_CASE("when no sequence fits, nothing happens and the numbers are those of t
     if (slot >= 0) REQUIRE(crowd.rig.cache.info(slot).state == QUIRE_SEQ_OPEN);
 }
 
+// Asked before and carried out after, on sequences with a past and without, in pools of any fill.
+TEST_CASE("a round of a prompt can be asked about", "[lifecycle][shortage]") {
+  std::uint32_t fits = 0;
+  for (const std::uint32_t recipe : {QUIRE_RECIPE_DIFFKV_UPSTREAM, QUIRE_RECIPE_H2O}) {
+    for (std::uint64_t spare = 0; spare < 40; ++spare) {
+      INFO("recipe " << recipe << " spare pages " << spare);
+      Rng rng(9802);
+      const Stream stream(fork_shape(200), rng);
+      RigSpec spec = fork_spec(recipe, 2);
+      spec.pages = 120;
+      Rig rig(spec);
+      const std::int32_t slot = rig.open();
+      if (spare % 4 != 0) rig.prompt(slot, stream, 60);
+      while (rig.state().free_pages.free_count() > spare) (void)rig.state().free_pages.take();
+      const std::vector<std::uint8_t> frame = exported(rig, slot);
+      const quire_stats stats = rig.cache.stats();
+      const std::uint32_t flags = spare % 3 == 0 ? QUIRE_PREFILL_MORE : 0;
+      const Result asked = rig.cache.prefill_begin(slot, 80, flags | QUIRE_PREFILL_CHECK);
+      const quire_stats after = rig.cache.stats();
+      REQUIRE(std::memcmp(&stats, &after, sizeof(stats)) == 0);
+      REQUIRE((exported(rig, slot) == frame));
+      const Result begun = rig.cache.prefill_begin(slot, 80, flags);
+      REQUIRE(asked.status() == begun.status());
+      REQUIRE(asked.needed() == begun.needed());
+      REQUIRE(asked.given() == begun.given());
+      if (begun.ok()) ++fits;
+    }
+  }
+  REQUIRE(fits > 10);
+  REQUIRE(fits < 70);
+}
+
 }  // namespace
 }  // namespace quire::test
