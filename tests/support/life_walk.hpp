@@ -128,7 +128,7 @@ class LifeCache {
       const float loud = rng.below(8) == 0 ? 3.0f : 1.0f;
       for (std::uint32_t h = 0; h < kHeads; ++h)
         rows.kv.back().push_back({rng.normals(kDim, loud), rng.normals(kDim)});
-      rows.sees.push_back(r == 0 ? 1 : (rows.sees[r - 1] | (1u << r)));
+      if (r < kMaxDecodeRows) rows.sees.push_back((2u << r) - 1);  // prompts have more rows
     }
     rows.q = rng.normals(std::size_t{count} * kHeads * kGroup * kDim, 1.5f);
     return rows;
