@@ -220,7 +220,7 @@ TEST_CASE("a prompt longer than declared, empty or twice is refused", "[cache][b
     return test::begin_prompt(cache.get(), slot, 10, &calls.error, QUIRE_PREFILL_EXACT);
   });
   require_refused(cache, calls, {QUIRE_ABI_MISMATCH, "flags", "knows"}, [&] {
-    return test::begin_prompt(cache.get(), slot, 10, &calls.error, 4);
+    return test::begin_prompt(cache.get(), slot, 10, &calls.error, 8);
   });
   CHECK(test::begin_prompt(nullptr, slot, 5, nullptr) == QUIRE_INVALID_ARGUMENT);
   CHECK(quire_prefill_end(nullptr, slot, nullptr) == QUIRE_INVALID_ARGUMENT);
