@@ -1,5 +1,7 @@
 #include "src/cache.hpp"
 
+#include <algorithm>
+
 namespace quire {
 namespace {
 
@@ -75,15 +77,17 @@ AdmissionShape CacheState::admission(const Policy& policy) const {
   return shape;
 }
 
-void CacheState::append_page(std::int32_t slot,
-                             std::uint64_t index,
-                             std::uint32_t tier,
-                             PageId page) {
+void CacheState::append_pages(std::int32_t slot,
+                              std::uint64_t index,
+                              std::uint32_t tier,
+                              const PageId* pages,
+                              std::uint32_t count) {
   const std::uint64_t chunks_before = table.free_chunks.free_count();
-  set_page(table, index, tier, head_states[index].pages[tier], page);
-  ++head_states[index].pages[tier];
+  for (std::uint32_t p = 0; p < count; ++p)
+    set_page(table, index, tier, head_states[index].pages[tier] + p, pages[p]);
+  head_states[index].pages[tier] += count;
   const std::uint64_t taken = chunks_before - table.free_chunks.free_count();
-  ++slots[slot].live_pages;
+  slots[slot].live_pages += count;
   slots[slot].chunks += taken;
   counters.chunks.fetch_add(taken, std::memory_order_relaxed);
 }
@@ -92,18 +96,29 @@ void CacheState::enter_page(std::int32_t slot,
                             std::uint64_t index,
                             std::uint32_t tier,
                             PageId page) {
-  append_page(slot, index, tier, page);
+  append_pages(slot, index, tier, &page, 1);
   if (page_holders != nullptr) page_holders[page.value] = 1;
   counters.live_pages.fetch_add(1, std::memory_order_relaxed);
 }
 
-void CacheState::share_page(std::int32_t slot,
-                            std::uint64_t index,
-                            std::uint32_t tier,
-                            PageId page) {
-  append_page(slot, index, tier, page);
-  if (++page_holders[page.value] == 2)
-    counters.shared_pages.fetch_add(1, std::memory_order_relaxed);
+// In runs as long as a chunk: counters that other threads read cost more than the page.
+void CacheState::share_pages(std::int32_t slot,
+                             std::uint64_t from,
+                             std::uint64_t to,
+                             std::uint32_t tier,
+                             std::uint32_t count) {
+  const PageRow row = table.row(from);
+  for (std::uint32_t first = 0; first < count; first += kChunkPages) {
+    PageId run[kChunkPages];
+    const std::uint32_t length = std::min(kChunkPages, count - first);
+    std::uint32_t second = 0;  // holders that make a page a shared one
+    for (std::uint32_t p = 0; p < length; ++p) {
+      run[p] = row.page(tier, first + p);
+      if (++page_holders[run[p].value] == 2) ++second;
+    }
+    append_pages(slot, to, tier, run, length);
+    counters.shared_pages.fetch_add(second, std::memory_order_relaxed);
+  }
 }
 
 // True when nobody holds the page any more.

@@ -200,10 +200,14 @@ struct CacheState {
 
   AdmissionShape admission(const Policy& policy) const;
 
-  // Pages of a row. enter_page puts a page of its own at the end of a tier, share_page one that
-  // another row holds; shrink cuts a tier down to `keep` pages and returns how many became free.
+  // Pages of a row. enter_page puts a page of its own at the end of a tier, share_pages the first
+  // ones of another row; shrink cuts a tier down to `keep` pages and returns how many became free.
   void enter_page(std::int32_t slot, std::uint64_t row, std::uint32_t tier, PageId page);
-  void share_page(std::int32_t slot, std::uint64_t row, std::uint32_t tier, PageId page);
+  void share_pages(std::int32_t slot,
+                   std::uint64_t from,
+                   std::uint64_t to,
+                   std::uint32_t tier,
+                   std::uint32_t count);
   std::uint32_t shrink(std::int32_t slot,
                        std::uint64_t row,
                        std::uint32_t tier,
@@ -228,7 +232,11 @@ struct CacheState {
   void add_tier_tokens(Slot& slot, const std::uint32_t* before, const std::uint32_t* after);
 
  private:
-  void append_page(std::int32_t slot, std::uint64_t row, std::uint32_t tier, PageId page);
+  void append_pages(std::int32_t slot,
+                    std::uint64_t row,
+                    std::uint32_t tier,
+                    const PageId* pages,
+                    std::uint32_t count);
   bool let_go(PageId page);
 };
 

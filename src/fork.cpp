@@ -35,7 +35,7 @@ void fork_tier(CacheState& cache,
   const std::uint32_t per_page = cache.group.layout.tier[tier].tokens;
   const std::uint32_t full = parent.tokens[tier] / per_page;
   const PageRow row = cache.table.row(from);
-  for (std::uint32_t p = 0; p < full; ++p) cache.share_page(child, to, tier, row.page(tier, p));
+  cache.share_pages(child, from, to, tier, full);
   parent.shared_pages[tier] = cache.head_states[to].shared_pages[tier] = full;
   const std::uint32_t rest = parent.tokens[tier] % per_page;
   if (rest == 0) return;
