@@ -50,17 +50,17 @@ class ControlLevel {
     const HeadState& state = cache_.head_state(request_.slot, layer, head);
     histogram_ = BorderHistogram{};
     for (std::uint32_t tier = 0; tier < view.tier_count; ++tier) {
-      for (std::uint32_t i = view.frozen[tier]; i < view.tokens[tier]; ++i) {
-        const TokenPlace place = place_of(view, tier, i);
-        if (rule.on_probation(place.position())) continue;
+      const auto add = [&](float score, std::int32_t position, std::uint32_t) {
+        if (rule.on_probation(position)) return;
         add_border(histogram_,
                    window,
                    static_cast<Tier>(tier),
-                   rule.significance_at(place.score(), place.position()),
+                   rule.significance_at(score, position),
                    request_.length,
                    state.alpha_high,
                    state.alpha_low);
-      }
+      };
+      for_each_token(view, tier, view.frozen[tier], add);
     }
     const ControlledHead counts = {view.tokens[0], view.tokens[1]};
     add_head_cost(histogram_, counts, budget_.cost, budget_.physical, run, totals_);

@@ -21,12 +21,11 @@ Lowest lowest_of(const HeadView& view,
     lowest.index = state.lowest_index[tier];
     return lowest;
   }
-  for (std::uint32_t i = view.frozen[tier]; i < view.tokens[tier]; ++i) {
-    const TokenPlace place = place_of(view, tier, i);
-    lowest.consider(rule.significance_at(place.score(), place.position()),
-                    place.position(),
-                    static_cast<std::int32_t>(i));
-  }
+  const auto consider = [&](float score, std::int32_t position, std::uint32_t index) {
+    lowest.consider(
+        rule.significance_at(score, position), position, static_cast<std::int32_t>(index));
+  };
+  for_each_token(view, tier, view.frozen[tier], consider);
   return lowest;
 }
 

@@ -28,6 +28,22 @@ QUIRE_HD inline TokenPlace ring_place(const HeadView& view, std::int32_t positio
   return {&view.ring->tokens, view.ring_block, view.shape.slot(position)};
 }
 
+// Calls f(score, position, index) for the tokens of a tier from `first` on, page by page.
+template <class VisitT>
+QUIRE_HD inline void for_each_token(const HeadView& view,
+                                    std::uint32_t tier,
+                                    std::uint32_t first,
+                                    VisitT&& f) {
+  const TierLayout& layout = view.tiers[tier];
+  const std::uint32_t count = view.tokens[tier];
+  for (std::uint32_t i = first; i < count;) {
+    TokenPlace place = place_of(view, tier, i);
+    const std::uint32_t left = layout.tokens - place.token;
+    const std::uint32_t end = count - i < left ? count : i + left;
+    for (; i < end; ++i, ++place.token) f(place.score(), place.position(), i);
+  }
+}
+
 // What retier() would leave, without moving anything. tier_of(score, position, now) never promotes.
 template <class TierOfT>
 QUIRE_HD inline RetierCounts count_retier(const HeadView& view, TierOfT&& tier_of) {
@@ -35,11 +51,10 @@ QUIRE_HD inline RetierCounts count_retier(const HeadView& view, TierOfT&& tier_o
   counts.tokens[0] = view.tokens[0];
   counts.tokens[1] = view.tokens[1];
   for (std::uint32_t tier = 0; tier < view.tier_count; ++tier) {
-    for (std::uint32_t i = view.frozen[tier]; i < view.tokens[tier]; ++i) {
-      const TokenPlace place = place_of(view, tier, i);
-      const auto now = static_cast<Tier>(tier);
-      const Tier to = tier_of(place.score(), place.position(), now);
-      if (to == now || to == Tier::kKeep) continue;
+    const auto now = static_cast<Tier>(tier);
+    const auto visit = [&](float score, std::int32_t position, std::uint32_t) {
+      const Tier to = tier_of(score, position, now);
+      if (to == now || to == Tier::kKeep) return;
       --counts.tokens[tier];
       if (to == Tier::kLow) {
         ++counts.tokens[1];
@@ -47,7 +62,8 @@ QUIRE_HD inline RetierCounts count_retier(const HeadView& view, TierOfT&& tier_o
       } else {
         ++counts.dropped;
       }
-    }
+    };
+    for_each_token(view, tier, view.frozen[tier], visit);
   }
   return counts;
 }
