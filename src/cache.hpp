@@ -95,7 +95,8 @@ struct Slot {
   DraftTree tree;              // of those rows
   std::uint32_t unscored = 0;  // tokens since the last scored query that were not scored themselves
   std::uint64_t credit = 0;    // pages promised to the open prompt or to drafts
-  bool replanned = false;  // tokens were taken out or moved by other calls than prompts and steps
+  bool replanned = false;  // holds what its own policy and thresholds have not planned: a caller's
+                           // plan, a cut, the tokens of a parent with other thresholds
   PrefixState prefix;
   std::uint64_t live_pages = 0;
   std::uint64_t chunks = 0;

@@ -77,6 +77,9 @@ void fork_group(CacheState& cache, const ForkRequest& request, std::int32_t chil
       fork_tier(cache, request, child, head, t);
   }
   set_thresholds(cache, child, request.thresholds);
+  // What it holds was planned by those of its parent.
+  Slot& s = cache.slots[child];
+  s.replanned = s.replanned || (request.thresholds.count > 0 && s.tokens > 0);
   cache.counters.sequences.fetch_add(1, std::memory_order_relaxed);
 }
 

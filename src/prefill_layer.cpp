@@ -271,6 +271,7 @@ Status prefill_layer(CacheState& cache, const LayerCall& call) {
   if (call.plan != nullptr) QUIRE_TRY(take_plan(cache, round, call.plan, scratch.tiers));
   QUIRE_TRY(check_values(cache, call));
   // Nothing can fail from here on.
+  if (call.plan != nullptr) s.replanned = true;
   const std::uint64_t left = s.credit - layer_share(cache, round);
   if (s.next_layer == 0 && !round.more) start_plan(s, round);
   const PromptScores scores = score_layer(cache, call, scratch, arena.rest());

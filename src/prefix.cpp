@@ -143,7 +143,8 @@ Status freeze(quire_cache& cache, const quire_seq_freeze_args& a) {
   if (!one_prompt || replanned) {
     return fail(StatusCode::kBadState,
                 "slot",
-                "a sequence with one prompt and no steps, plans or cuts since",
+                "a sequence with one prompt under its own policy and thresholds: no plan of "
+                "the caller's, no steps or cuts since",
                 0,
                 static_cast<std::uint64_t>(a.slot));
   }

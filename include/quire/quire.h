@@ -385,8 +385,9 @@ typedef struct quire_seq_freeze_args {
 } quire_seq_freeze_args;
 #define QUIRE_SEQ_FREEZE_ARGS_INIT {sizeof(quire_seq_freeze_args), 0, 0, 0, 0, 0, 0}
 /* Makes a prefix handle of a sequence: from now on it is read, forked and closed, and nothing else. Needs
- * QUIRE_CACHE_SHARING and a sequence that holds one prompt and nothing that came later, so that what it keeps depends
- * on the prefix alone. quire_seq_fork opens a sequence from it; any number may read it at once, each with its own
+ * QUIRE_CACHE_SHARING and a sequence that holds one prompt and nothing that came later, planned by its own policy and
+ * thresholds (not by a plan of the caller's, nor in a parent before a fork changed thresholds), so that what it keeps
+ * depends on the prefix alone. quire_seq_fork opens a sequence from it; any number may read it at once, each with its own
  * ring and open pages. Its name is a 128-bit hash of token ids, formats, transform seed, policy with thresholds,
  * given offsets and layout version, not of page size, pool or slot: equal in every cache of these layers. It is a
  * name against accidents, not against who chooses token ids to collide. Errors: BAD_STATE, INVALID_ARGUMENT,
